@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+# Every target makes the environment it needs, and reuses it until what determines it changes.
+
+PYTHON ?= python3
+PYTHONS ?= 3.10 3.11 3.12 3.13
+# More arguments for pytest or the benchmark: make test ARGS="-k fork"
+ARGS ?=
+
+ENVIRONMENT = $(PYTHON) tools/environment.py
+# $(call in,NAME) goes before a program of that environment.
+in = @environment=$$($(ENVIRONMENT) $(1)) && set -x && $$environment/bin
+PYTEST = python -m pytest --timeout=600
+C_FILES = $$(find native tests/native -name '*.[ch]' 2>/dev/null)
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help:  ## Say what there is to make
+	@awk -F ':.*## ' '/^[a-z0-9%-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo:  ## Install strobe into .venv and profile a small training run
+	$(call in,demo)/python examples/train_numpy.py
+
+.PHONY: test
+test:  ## Run the core test suite
+	$(call in,test)/$(PYTEST) tests $(ARGS)
+
+.PHONY: check
+check:  ## Check format, lint, types, spelling and layers, as CI does
+	$(call in,check)/ruff format --check .
+	$(call in,check)/ruff check .
+	$(call in,check)/mypy --strict src
+	$(call in,check)/clang-format --dry-run -Werror $(C_FILES)
+	$(call in,check)/codespell
+	$(call in,check)/$(PYTEST) -q tests/test_layers.py
+
+.PHONY: format
+format:  ## Format Python and C, and fix what the linter can fix
+	$(call in,check)/ruff format .
+	$(call in,check)/ruff check --fix .
+	$(call in,check)/clang-format -i $(C_FILES)
+
+.PHONY: docs
+docs:  ## Write docs/cli.md and docs/tables.md anew
+	$(call in,test)/python tools/make_docs.py
+
+.PHONY: bench
+bench:  ## Measure ourselves beside others in one run and print one table
+	$(call in,bench)/python benchmarks/run.py $(ARGS)
+
+.PHONY: test-all
+test-all: test-pythons test-pure test-lowest  ## Test all that can be tested on this machine
+
+.PHONY: test-pythons
+test-pythons: $(PYTHONS:%=test-python-%)  ## Test the wheel on each Python found, named as PYTHONS="3.11 3.12"
+	@for version in $(PYTHONS); do \
+		$(ENVIRONMENT) --find $$version >/dev/null 2>&1 || missing="$$missing $$version"; \
+	done; \
+	if [ -n "$$missing" ]; then echo "test-pythons: not installed, so skipped:$$missing"; fi
+
+.PHONY: $(PYTHONS:%=test-python-%)
+$(PYTHONS:%=test-python-%): test-python-%:
+	@if $(ENVIRONMENT) --find $* >/dev/null 2>&1; then \
+		environment=$$($(ENVIRONMENT) wheel --python $*) && set -x && \
+		STROBE_BUILD=native $$environment/bin/$(PYTEST) tests $(ARGS); \
+	else \
+		echo "test-python-$*: python$* is not installed: skipped"; \
+	fi
+
+.PHONY: test-pure
+test-pure:  ## Test the wheel that has no C in it
+	@environment=$$($(ENVIRONMENT) pure) && set -x && \
+	STROBE_BUILD=pure $$environment/bin/$(PYTEST) tests/test_install.py tests/recording $(ARGS)
+
+.PHONY: test-lowest
+test-lowest:  ## Test with the oldest libraries that pyproject.toml allows
+	@if $(ENVIRONMENT) --find 3.10 >/dev/null 2>&1; then \
+		environment=$$($(ENVIRONMENT) lowest --python 3.10) && set -x && \
+		$$environment/bin/$(PYTEST) tests $(ARGS); \
+	else \
+		echo "test-lowest: python3.10 is not installed: skipped"; \
+	fi
+
+.PHONY: stress
+stress: stress-kill stress-asan stress-tsan stress-valgrind stress-aarch64  ## All that takes long: kills, sanitizers, valgrind, aarch64
+
+.PHONY: stress-kill
+stress-kill:  ## Kill recording programs hundreds of times
+	$(call in,test)/$(PYTEST) -m stress tests $(ARGS)
+
+.PHONY: stress-asan
+stress-asan:  ## Run the C tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	tools/native_tests.sh asan
+
+.PHONY: stress-tsan
+stress-tsan:  ## Run the C tests under ThreadSanitizer
+	tools/native_tests.sh tsan
+
+.PHONY: stress-valgrind
+stress-valgrind:  ## Run the C tests under valgrind
+	tools/native_tests.sh valgrind
+
+.PHONY: stress-aarch64
+stress-aarch64:  ## Cross-compile the C tests for aarch64 and run them under qemu
+	tools/native_tests.sh aarch64
+
+.PHONY: clean
+clean:  ## Remove environments, builds and caches; recordings stay
+	rm -rf .venv .venvs build dist src/strobe.egg-info
+	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find src tests tools benchmarks examples build_backend \
+		\( -name __pycache__ -o -name '*.so' \) -prune -exec rm -rf {} + 2>/dev/null || true

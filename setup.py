@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of the build that pyproject.toml cannot say: C extensions and a scratch directory."""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from setuptools import Extension, setup
+
+
+def extensions() -> list[Extension]:
+    """Return the C extensions; build_backend/strobe_build.py decides whether they are built."""
+    core = sorted(str(path) for path in Path("native/core").glob("*.c"))
+    if not core:
+        raise SystemExit("native/core: no C sources found; build from a full copy of the project")
+    headers = sorted(str(path) for path in Path("native").rglob("*.h"))
+    flags = ["-std=c11", "-O2", "-fvisibility=hidden", "-pthread"]
+    return [
+        Extension(
+            "strobe.record._core",
+            core,
+            include_dirs=["native/core"],
+            depends=headers,
+            extra_compile_args=flags,
+            extra_link_args=["-pthread"],
+        ),
+        Extension(
+            "strobe.analysis._kernels",
+            ["native/kernels.c"],
+            include_dirs=["native", "native/core"],
+            depends=headers,
+            extra_compile_args=flags,
+            extra_link_args=["-pthread"],
+        ),
+    ]
+
+
+# Everything is built in a fresh directory: setuptools packs whatever an old build/ holds, be it a
+# module deleted since or an extension that a pure wheel must not contain. An sdist takes its file
+# list from the egg-info directory, which must then lie inside the project.
+with tempfile.TemporaryDirectory(prefix="strobe-build-") as scratch:
+    options = {"build": {"build_base": scratch}}
+    if "sdist" not in sys.argv:
+        options["egg_info"] = {"egg_base": scratch}
+    setup(
+        ext_modules=extensions() if os.environ.get("STROBE_BUILD") == "native" else [],
+        options=options,
+    )
