@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lanes: (thread, Python context). The one place that looks inside CPython's Context.
+#define Py_BUILD_CORE
+#include <Python.h>
+#include <internal/pycore_context.h>
+#undef Py_BUILD_CORE
+
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "hooks.h"
+
+enum { kMostContexts = 65536 };
+
+// A thread starts without a context and gets one when its first ContextVar is set, as numpy does in
+// passing. That one is never "entered", and is the same lane as none. The others (tasks,
+// Context.run) are lanes of their own. A freed context's address may come again: the new task
+// cannot overlap the old one, so they may share a lane.
+static const void *lane_key(PyObject *context) {
+  if (context == NULL || !((PyContext *)context)->ctx_entered) return NULL;
+  return context;
+}
+
+static void define_lane(Ring *ring, uint32_t lane, uint32_t context_number) {
+  uint32_t serial = ring->serial;
+  PyObject *arguments = Py_BuildValue("(kI)", (unsigned long)syscall(SYS_gettid), context_number);
+  PyObject *text = arguments ? python_support("describe_lane", arguments) : NULL;
+  Py_ssize_t length = 0;
+  const char *bytes = text ? PyUnicode_AsUTF8AndSize(text, &length) : NULL;
+  if (bytes == NULL) {
+    python_forget_error();
+  } else if (recorder_owns(ring, serial)) {
+    log_define(ring->log, kDefineLane, lane, bytes, (size_t)length);
+  }
+  Py_XDECREF(text);
+  Py_XDECREF(arguments);
+}
+
+// Where the key is, or would be: open addressing, never more than half full.
+static LaneEntry *probe(LaneEntry *lanes, uint32_t capacity, const void *key) {
+  uint32_t place = (uint32_t)((uintptr_t)key >> 4) * 2654435769u;
+  for (;; place++) {
+    LaneEntry *entry = &lanes[place & (capacity - 1)];
+    if (!entry->used || entry->context == key) return entry;
+  }
+}
+
+static bool grow(Ring *ring) {
+  uint32_t capacity = ring->lane_capacity ? ring->lane_capacity * 2 : 8;
+  LaneEntry *lanes = calloc(capacity, sizeof *lanes);
+  if (lanes == NULL) return false;
+  for (uint32_t i = 0; i < ring->lane_capacity; i++) {
+    LaneEntry *old = &ring->lanes[i];
+    if (old->used) *probe(lanes, capacity, old->context) = *old;
+  }
+  free(ring->lanes);
+  ring->lanes = lanes;
+  ring->lane_capacity = capacity;
+  return true;
+}
+
+uint32_t lane_slow(Ring *ring, PyObject *context) {
+  uint32_t serial = ring->serial;
+  const void *key = lane_key(context);
+  if (ring->lane_count == kMostContexts) ring_forget_lanes(ring);
+  if (ring->lane_count * 2 >= ring->lane_capacity && !grow(ring)) return ring->lane;
+  LaneEntry *entry = probe(ring->lanes, ring->lane_capacity, key);
+  uint32_t lane = entry->lane;
+  if (!entry->used) {
+    lane = atomic_fetch_add(&ring->log->next_lane, 1);
+    *entry = (LaneEntry){.context = key, .lane = lane, .used = true};
+    ring->lane_count++;
+    define_lane(ring, lane, key ? ++ring->contexts : 0);
+    if (!recorder_owns(ring, serial)) return lane;
+  }
+  ring->lane = lane;
+  ring->lane_context = context;
+  ring->lane_known = true;
+  return lane;
+}

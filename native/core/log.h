@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// One process's part of a chunk log: a chunk file, a definitions file and the rings that feed them.
+// Nothing here touches a Python object or needs the GIL.
+#pragma once
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "format.h"
+
+typedef struct Ring Ring;
+
+// A file that only grows. A failed write leaves the offset where it was, so the next one overwrites
+// the torn bytes and the file stays readable.
+typedef struct {
+  int fd;
+  uint64_t offset;
+} AppendFile;
+
+typedef struct Log {
+  uint32_t serial;      // unique in this process: rings and open spans of another log are stale
+  uint32_t generation;  // of the control page that asked for it
+  int references;       // rings plus the recorder itself; under the recorder's lock
+  bool keep_rings;      // the directory's file system may hold ring files
+
+  pthread_mutex_t write_lock;  // the files, every ring's tail, the list of rings
+  AppendFile chunks;
+  AppendFile definitions;
+  Ring *rings;
+  uint32_t next_ring;
+  uint64_t lost_definitions;
+  int failed_errno;  // the first write that failed
+
+  _Atomic uint32_t next_string;
+  _Atomic uint32_t next_lane;
+
+  pthread_t drainer;
+  bool draining;      // under write_lock, as is the next
+  bool hold_drainer;  // while forking, and for good once closed: no thread may be started
+  _Atomic bool stop_draining;
+  sem_t wake;
+
+  char prefix[kPathBytes + 512];  // directory/host-pid-start-random
+} Log;
+
+// NULL with errno when the files cannot be made.
+Log *log_open(const char *directory, uint32_t serial, uint32_t generation);
+void log_free(Log *log);
+
+// False when it could not be written; the loss is counted.
+bool log_define(Log *log, DefinitionKind kind, uint32_t id, const void *data, size_t length);
+
+// Moves the ring's records into the chunk file, or drops the older half where that fails. Needs
+// write_lock.
+void log_write_chunk(Log *log, Ring *ring);
+
+// Any thread may wake it; it is started by the first that does.
+void log_wake_drainer(Log *log);
+// After this there is no drain thread, and none starts until it is released.
+void log_hold_drainer(Log *log);
+void log_release_drainer(Log *log);

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// strobe.record._core: the recorder as Python sees it. record/_python.py is its twin.
+#include "hooks.h"
+
+#include "clock.h"
+#include "spawn.h"
+
+static PyObject *raise_errno(int failure, const char *path) {
+  errno = failure;
+  return PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
+}
+
+static PyObject *core_clock_ns(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing)) {
+  return PyLong_FromUnsignedLongLong(clock_ns());
+}
+
+// Writes a record that has no duration; returns None.
+static PyObject *put_point(PyObject *name, PyObject *attributes, uint64_t value, Kind kind) {
+  uint64_t now_ns = clock_ns();
+  Ring *ring = recorder_ring();
+  if (ring == NULL) Py_RETURN_NONE;
+  uint32_t serial = ring->serial;
+  Record record = {.start_ns = now_ns, .dur_ns = value, .kind = (uint8_t)kind};
+  record.attributes = attributes_id(ring, attributes);
+  record.name = recorder_owns(ring, serial) ? string_id(ring, name) : 0;
+  record.lane = recorder_owns(ring, serial) ? lane_id(ring) : 0;
+  if (record.name && recorder_owns(ring, serial)) ring_put(ring, &record);
+  Py_RETURN_NONE;
+}
+
+static PyObject *core_instant(PyObject *Py_UNUSED(module), PyObject *const *arguments,
+                              Py_ssize_t count, PyObject *keywords) {
+  if (count != 1) {
+    PyErr_Format(PyExc_TypeError,
+                 "instant() takes a name and keyword attributes (%zd values given)", count);
+    return NULL;
+  }
+  if (!check_name("instant", arguments[0])) return NULL;
+  PyObject *attributes = NULL;
+  if (keywords && PyTuple_GET_SIZE(keywords) > 0) {
+    attributes = collect_attributes("instant", arguments + count, keywords, 0);
+    if (attributes == NULL) return NULL;
+  }
+  PyObject *result = put_point(arguments[0], attributes, 0, kKindInstant);
+  Py_XDECREF(attributes);
+  return result;
+}
+
+static PyObject *core_counter(PyObject *Py_UNUSED(module), PyObject *const *arguments,
+                              Py_ssize_t count) {
+  if (count != 2) {
+    PyErr_Format(PyExc_TypeError, "counter() takes a name and a value (%zd values given)", count);
+    return NULL;
+  }
+  if (!check_name("counter", arguments[0])) return NULL;
+  double value = PyFloat_AsDouble(arguments[1]);
+  if (value == -1.0 && PyErr_Occurred()) {
+    PyErr_Clear();
+    PyObject *pair = PyTuple_Pack(2, arguments[0], arguments[1]);
+    PyObject *never = pair ? python_support("refuse_value", pair) : NULL;
+    Py_XDECREF(never);
+    Py_XDECREF(pair);
+    return NULL;
+  }
+  uint64_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return put_point(arguments[0], NULL, bits, kKindCounter);
+}
+
+static PyObject *core_use_control(PyObject *Py_UNUSED(module), PyObject *arguments) {
+  const char *path;
+  int create;
+  if (!PyArg_ParseTuple(arguments, "zp", &path, &create)) return NULL;
+  int failure = recorder_use_control(path, create);
+  if (failure) return raise_errno(failure, path ? path : "shared memory");
+  Py_RETURN_NONE;
+}
+
+static PyObject *core_start(PyObject *Py_UNUSED(module), PyObject *argument) {
+  PyObject *encoded = NULL;
+  if (!PyUnicode_FSConverter(argument, &encoded)) return NULL;
+  int failure = recorder_start(PyBytes_AS_STRING(encoded));
+  if (failure) raise_errno(failure, PyBytes_AS_STRING(encoded));
+  Py_DECREF(encoded);
+  if (failure) return NULL;
+  Py_RETURN_NONE;
+}
+
+static PyObject *core_stop(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing)) {
+  int failure = recorder_stop();
+  if (failure) return raise_errno(failure, NULL);
+  Py_RETURN_NONE;
+}
+
+static PyObject *core_directory(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing)) {
+  char directory[kPathBytes];
+  if (!recorder_directory(directory)) Py_RETURN_NONE;
+  return PyUnicode_DecodeFSDefault(directory);
+}
+
+static PyObject *core_calibrate(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing)) {
+  return PyFloat_FromDouble(span_calibrate());
+}
+
+static PyObject *core_stats(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing)) {
+  RecorderStats stats = recorder_stats();
+  return Py_BuildValue("{sKsKsKsKsKsIsisK}", "records", (unsigned long long)stats.records,
+                       "dropped", (unsigned long long)stats.dropped, "own_ns",
+                       (unsigned long long)stats.own_ns, "drain_ns",
+                       (unsigned long long)stats.drain_ns, "lost_definitions",
+                       (unsigned long long)stats.lost_definitions, "anonymous_rings",
+                       stats.anonymous_rings, "failed_errno", stats.failed_errno,
+                       "forgotten_errors", (unsigned long long)python_forgotten_errors());
+}
+
+// A NULL-terminated array that borrows the bytes objects of a tuple.
+static char **borrow_strings(PyObject *items) {
+  Py_ssize_t count = PyTuple_GET_SIZE(items);
+  char **array = PyMem_Calloc((size_t)count + 1, sizeof *array);
+  if (array == NULL) return (char **)PyErr_NoMemory();
+  for (Py_ssize_t i = 0; i < count; i++) {
+    array[i] = PyBytes_AsString(PyTuple_GET_ITEM(items, i));
+    if (array[i] == NULL) {
+      PyMem_Free(array);
+      return NULL;
+    }
+  }
+  return array;
+}
+
+static PyObject *core_spawn_detached(PyObject *Py_UNUSED(module), PyObject *arguments) {
+  PyObject *argv, *environment;
+  const char *error_path;
+  if (!PyArg_ParseTuple(arguments, "O!O!y", &PyTuple_Type, &argv, &PyTuple_Type, &environment,
+                        &error_path)) {
+    return NULL;
+  }
+  char **argv_array = borrow_strings(argv);
+  char **environment_array = argv_array ? borrow_strings(environment) : NULL;
+  int failure = 0;
+  if (environment_array) {
+    Py_BEGIN_ALLOW_THREADS;
+    failure = spawn_detached(argv_array, environment_array, error_path);
+    Py_END_ALLOW_THREADS;
+    if (failure) raise_errno(failure, argv_array[0]);
+  }
+  PyMem_Free(environment_array);
+  PyMem_Free(argv_array);
+  if (PyErr_Occurred()) return NULL;
+  Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+    {"clock_ns", core_clock_ns, METH_NOARGS, "Nanoseconds of the recording's clock."},
+    {"instant", (PyCFunction)(void (*)(void))core_instant, METH_FASTCALL | METH_KEYWORDS,
+     "instant(name, /, **attributes)\n--\n\nRecord a point in time."},
+    {"counter", (PyCFunction)(void (*)(void))core_counter, METH_FASTCALL,
+     "counter(name, value, /)\n--\n\n"
+     "Record the value of a counter at this instant, as a float64."},
+    {"use_control", core_use_control, METH_VARARGS,
+     "use_control(path, create)\n--\n\nMap a control page; None: one for forked children only."},
+    {"start", core_start, METH_O, "start(directory, /)\n--\n\nRecord into the directory."},
+    {"stop", core_stop, METH_NOARGS, "Stop recording, here and in the children."},
+    {"directory", core_directory, METH_NOARGS, "Where recording goes now; None while it is off."},
+    {"calibrate", core_calibrate, METH_NOARGS,
+     "Nanoseconds that one span costs, measured while recording; negative when it cannot be."},
+    {"stats", core_stats, METH_NOARGS, "Figures of this process's current log."},
+    {"spawn_detached", core_spawn_detached, METH_VARARGS,
+     "spawn_detached(argv, environment, error_path)\n--\n\nStart a program that is no child."},
+    {NULL, NULL, 0, NULL},
+};
+
+static int execute(PyObject *module) {
+  int failure = recorder_initialize();
+  if (failure) {
+    raise_errno(failure, NULL);
+    return -1;
+  }
+  if (span_prepare() != 0) return -1;
+  Py_INCREF(&SpanType);
+  if (PyModule_AddObject(module, "span", (PyObject *)&SpanType) != 0) return -1;
+  return PyModule_AddIntConstant(module, "FORMAT_VERSION", kFormatVersion);
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, execute},
+    {0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,      .m_name = "strobe.record._core",
+    .m_doc = "The C recorder.", .m_methods = methods,
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC PyInit__core(void);
+PyMODINIT_FUNC PyInit__core(void) {
+  return PyModuleDef_Init(&definition);
+}

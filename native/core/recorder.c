@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+#define _GNU_SOURCE
+#include "recorder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "clock.h"
+
+static ControlPage off_page;
+ControlPage *_Atomic recorder_control = &off_page;
+_Thread_local Ring *recorder_thread_ring FAST_TLS;
+// The generation in which this thread could not get a ring: asked once, not at each span.
+static _Thread_local uint32_t refused_generation FAST_TLS;
+
+// The one piece of global state: rings belong to the process, whatever sessions come and go.
+static struct {
+  pthread_mutex_t lock;  // taken before any log's write_lock
+  Log *log;
+  uint32_t serial;
+  pthread_key_t thread_end;
+  bool initialized;
+} recorder = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void unreference(Log *log) {
+  if (--log->references == 0) log_free(log);
+}
+
+// Leaves the ring's bytes to the reader. Needs the recorder's lock.
+static void retire_ring(Ring *ring) {
+  Log *log = ring->log;
+  pthread_mutex_lock(&log->write_lock);
+  for (Ring **link = &log->rings; *link; link = &(*link)->next) {
+    if (*link != ring) continue;
+    *link = ring->next;
+    break;
+  }
+  pthread_mutex_unlock(&log->write_lock);
+  ring_free(ring);
+  unreference(log);
+}
+
+// The log gets no more threads' rings; those that have one notice at their next record, because
+// only the thread itself knows that it is not writing. Needs the recorder's lock.
+static void close_log(void) {
+  Log *log = recorder.log;
+  if (log == NULL) return;
+  recorder.log = NULL;
+  log_hold_drainer(log);
+  pthread_mutex_lock(&log->write_lock);
+  for (Ring *ring = log->rings; ring; ring = ring->next) {
+    if (ring->anonymous) log_write_chunk(log, ring);
+  }
+  pthread_mutex_unlock(&log->write_lock);
+  unreference(log);
+}
+
+// A thread has ended. Its ring keeps its records and unfinished spans and serves the next thread.
+static void release_ring(void *value) {
+  Ring *ring = value;
+  recorder_thread_ring = NULL;
+  pthread_mutex_lock(&recorder.lock);
+  if (ring->log == recorder.log) {
+    ring->orphan = true;
+  } else {
+    retire_ring(ring);
+  }
+  pthread_mutex_unlock(&recorder.lock);
+}
+
+static Ring *adopt_orphan(Log *log) {
+  for (Ring *ring = log->rings; ring; ring = ring->next) {
+    if (!ring->orphan) continue;
+    ring->orphan = false;
+    ring->contexts = 0;
+    ring_forget_lanes(ring);
+    return ring;
+  }
+  return NULL;
+}
+
+// The directory that belongs to a generation, if that is still the current one.
+static bool read_directory(uint32_t generation, char *directory) {
+  ControlPage *page = recorder_page();
+  memcpy(directory, page->directory, kPathBytes);
+  directory[kPathBytes - 1] = 0;
+  atomic_thread_fence(memory_order_acquire);
+  return (generation & 1) && atomic_load(&page->generation) == generation;
+}
+
+bool recorder_directory(char *directory) {
+  return read_directory(atomic_load(&recorder_page()->generation), directory);
+}
+
+static Ring *attach_locked(uint32_t generation) {
+  char directory[kPathBytes];
+  // Switched off, or on again elsewhere: the next record asks again.
+  if (!read_directory(generation, directory)) return NULL;
+  if (recorder.log == NULL || recorder.log->generation != generation) {
+    close_log();
+    recorder.log = log_open(directory, ++recorder.serial, generation);
+    if (recorder.log == NULL) return NULL;
+  }
+  Log *log = recorder.log;
+  Ring *ring = adopt_orphan(log);
+  if (ring == NULL) {
+    pthread_mutex_lock(&log->write_lock);
+    ring = ring_create(log);
+    pthread_mutex_unlock(&log->write_lock);
+    if (ring == NULL) return NULL;
+    log->references++;
+  }
+  atomic_store_explicit(&ring->generation, generation, memory_order_relaxed);
+  pthread_setspecific(recorder.thread_end, ring);
+  return ring;
+}
+
+Ring *recorder_attach(uint32_t generation) {
+  if (refused_generation == generation) return NULL;
+  uint64_t began_ns = clock_ns();
+  pthread_mutex_lock(&recorder.lock);
+  Ring *stale = recorder_thread_ring;
+  recorder_thread_ring = NULL;
+  pthread_setspecific(recorder.thread_end, NULL);
+  if (stale) retire_ring(stale);
+  Ring *ring = attach_locked(generation);
+  recorder_thread_ring = ring;
+  if (ring == NULL) refused_generation = generation;
+  pthread_mutex_unlock(&recorder.lock);
+  if (ring) {
+    atomic_fetch_add_explicit(&ring->shared->own_ns, clock_ns() - began_ns, memory_order_relaxed);
+  }
+  return ring;
+}
+
+// The child gets one thread and no drain thread; a thread that lives during a fork makes
+// Python 3.12 and later warn, so the parent starts its own again only when a ring fills.
+static void before_fork(void) {
+  pthread_mutex_lock(&recorder.lock);
+  if (recorder.log == NULL) return;
+  log_hold_drainer(recorder.log);
+  pthread_mutex_lock(&recorder.log->write_lock);
+}
+
+static void after_fork_in_parent(void) {
+  if (recorder.log) {
+    pthread_mutex_unlock(&recorder.log->write_lock);
+    log_release_drainer(recorder.log);
+  }
+  pthread_mutex_unlock(&recorder.lock);
+}
+
+// The rings are the parent's. The child follows the control page into the same directory with
+// files of its own; a span it inherited open is the parent's to end (its serial is another).
+static void after_fork_in_child(void) {
+  pthread_mutex_init(&recorder.lock, NULL);
+  Log *log = recorder.log;
+  recorder.log = NULL;
+  recorder.serial++;
+  recorder_thread_ring = NULL;
+  refused_generation = 0;
+  pthread_setspecific(recorder.thread_end, NULL);
+  if (log == NULL) return;
+  while (log->rings) {
+    Ring *ring = log->rings;
+    log->rings = ring->next;
+    ring_free(ring);
+  }
+  pthread_mutex_init(&log->write_lock, NULL);
+  log_free(log);
+}
+
+int recorder_initialize(void) {
+  if (recorder.initialized) return 0;
+  int failure = pthread_key_create(&recorder.thread_end, release_ring);
+  if (failure == 0) {
+    failure = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+  }
+  recorder.initialized = failure == 0;
+  return failure;
+}
+
+// Rings of this process's log do not know the new page's generations.
+static void switch_control(ControlPage *page) {
+  if (recorder.log) {
+    pthread_mutex_lock(&recorder.log->write_lock);
+    for (Ring *ring = recorder.log->rings; ring; ring = ring->next) {
+      atomic_store_explicit(&ring->generation, 0, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&recorder.log->write_lock);
+    close_log();
+  }
+  // The old page stays mapped: another thread may be looking at it.
+  recorder_control = page;
+}
+
+static int map_control(const char *path, bool create, ControlPage **page) {
+  int flags = MAP_SHARED | (path ? 0 : MAP_ANONYMOUS);
+  int fd = -1;
+  int failure = 0;
+  if (path) {
+    fd = open(path, O_RDWR | O_CLOEXEC | (create ? O_CREAT | O_EXCL : 0), 0600);
+    if (fd < 0) return errno;
+    if (create) {
+      failure = posix_fallocate(fd, 0, kPageBytes);
+    } else if (lseek(fd, 0, SEEK_END) < kPageBytes) {
+      failure = EINVAL;
+    }
+  }
+  if (failure == 0) {
+    *page = mmap(NULL, kPageBytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+    if (*page == MAP_FAILED) failure = errno;
+  }
+  if (fd >= 0) close(fd);
+  if (failure && create && path) unlink(path);
+  return failure;
+}
+
+int recorder_use_control(const char *path, bool create) {
+  ControlPage *page = NULL;
+  int failure = map_control(path, create, &page);
+  if (failure) return failure;
+  if (create) {
+    page->magic = CONTROL_MAGIC;
+    page->version = kFormatVersion;
+  } else if (page->magic != CONTROL_MAGIC || page->version != kFormatVersion) {
+    munmap(page, kPageBytes);
+    return EPROTO;
+  }
+  pthread_mutex_lock(&recorder.lock);
+  switch_control(page);
+  pthread_mutex_unlock(&recorder.lock);
+  return 0;
+}
+
+int recorder_start(const char *directory) {
+  ControlPage *page = recorder_page();
+  size_t length = strlen(directory);
+  if (length >= kPathBytes) return ENAMETOOLONG;
+  uint32_t generation = atomic_load(&page->generation);
+  if (page == &off_page || generation & 1) return EBUSY;
+  memcpy(page->directory, directory, length + 1);
+  atomic_store(&page->generation, generation + 1);
+  // The caller gets the error, if there is one, not the first span.
+  errno = 0;
+  if (recorder_ring() != NULL) return 0;
+  int failure = errno ? errno : EIO;
+  atomic_store(&page->generation, generation + 2);
+  return failure;
+}
+
+int recorder_stop(void) {
+  ControlPage *page = recorder_page();
+  uint32_t generation = atomic_load(&page->generation);
+  if (!(generation & 1)) return EINVAL;
+  atomic_store(&page->generation, generation + 1);
+  pthread_mutex_lock(&recorder.lock);
+  close_log();
+  pthread_mutex_unlock(&recorder.lock);
+  return 0;
+}
+
+RecorderStats recorder_stats(void) {
+  RecorderStats stats = {0};
+  pthread_mutex_lock(&recorder.lock);
+  Log *log = recorder.log;
+  if (log) {
+    pthread_mutex_lock(&log->write_lock);
+    for (Ring *ring = log->rings; ring; ring = ring->next) {
+      stats.records += atomic_load(&ring->shared->head);
+      stats.dropped += atomic_load(&ring->shared->dropped);
+      stats.own_ns += atomic_load(&ring->shared->own_ns);
+      stats.drain_ns += atomic_load(&ring->shared->drain_ns);
+      stats.anonymous_rings += ring->anonymous;
+    }
+    stats.lost_definitions = log->lost_definitions;
+    stats.failed_errno = log->failed_errno;
+    pthread_mutex_unlock(&log->write_lock);
+  }
+  pthread_mutex_unlock(&recorder.lock);
+  return stats;
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#define _GNU_SOURCE
+#include "ring.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "guard.h"
+
+enum {
+  kRecordsOffset = kPageBytes + kOpenSlots * sizeof(OpenSlot),
+  kMapBytes = kRecordsOffset + kRingRecords * kRecordBytes,
+};
+
+// A mapped file whose blocks exist: touching a hole on a full disk is SIGBUS.
+static void *map_file(const char *path) {
+  int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0) return NULL;
+  FsizeGuard guard;
+  fsize_guard_enter(&guard);
+  int failure = posix_fallocate(fd, 0, kMapBytes);
+  fsize_guard_leave(&guard, failure == EFBIG);
+  void *map = MAP_FAILED;
+  if (failure == 0) {
+    map = mmap(NULL, kMapBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+  }
+  close(fd);
+  if (map != MAP_FAILED) return map;
+  unlink(path);
+  return NULL;
+}
+
+// Elsewhere on this host, with a link in the log's directory that leads the reader there.
+static void *map_elsewhere(const char *directory, const char *link_path) {
+  const char *name = strrchr(link_path, '/') + 1;
+  char path[kPathBytes];
+  if (snprintf(path, sizeof path, "%s/strobe-%s", directory, name) >= (int)sizeof path) return NULL;
+  void *map = map_file(path);
+  if (map == NULL) return NULL;
+  if (symlink(path, link_path) == 0) return map;
+  munmap(map, kMapBytes);
+  unlink(path);
+  return NULL;
+}
+
+static void *map_ring(Log *log, uint32_t number, bool *anonymous) {
+  char path[sizeof log->prefix + 32];
+  snprintf(path, sizeof path, "%s.%u.ring", log->prefix, number);
+  *anonymous = false;
+  const char *tmp = getenv("TMPDIR");
+  void *map = log->keep_rings ? map_file(path) : NULL;
+  if (map == NULL) map = map_elsewhere(tmp && *tmp ? tmp : "/tmp", path);
+  if (map == NULL) map = map_elsewhere("/dev/shm", path);
+  if (map != NULL) return map;
+  *anonymous = true;
+  map = mmap(NULL, kMapBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return map == MAP_FAILED ? NULL : map;
+}
+
+Ring *ring_create(Log *log) {
+  Ring *ring = calloc(1, sizeof *ring);
+  if (ring == NULL) return NULL;
+  uint32_t number = log->next_ring++;
+  char *map = map_ring(log, number, &ring->anonymous);
+  if (map == NULL) {
+    free(ring);
+    return NULL;
+  }
+  ring->shared = (RingHeader *)map;
+  ring->open = (OpenSlot *)(map + kPageBytes);
+  ring->records = (Record *)(map + kRecordsOffset);
+  ring->limit = kRingRecords / 2;
+  for (int slot = 0; slot < kOpenSlots; slot++) {
+    ring->free_slots[slot] = (uint16_t)(kOpenSlots - 1 - slot);
+  }
+  ring->free_count = kOpenSlots;
+  ring->log = log;
+  ring->serial = log->serial;
+  ring->shared->version = kFormatVersion;
+  ring->shared->ring = number;
+  ring->shared->capacity = kRingRecords;
+  ring->shared->open_slots = kOpenSlots;
+  ring->shared->pid = (uint32_t)getpid();
+  // Last: a reader passes over a ring whose maker was killed before this line.
+  ring->shared->magic = RING_MAGIC;
+  ring->next = log->rings;
+  log->rings = ring;
+  return ring;
+}
+
+void ring_free(Ring *ring) {
+  munmap(ring->shared, kMapBytes);
+  free(ring->lanes);
+  free(ring);
+}
+
+Ring *ring_scratch(const Ring *ring, size_t records) {
+  char *memory = calloc(1, sizeof *ring + kRecordsOffset + records * kRecordBytes);
+  if (memory == NULL) return NULL;
+  Ring *scratch = (Ring *)memory;
+  memcpy(scratch, ring, sizeof *ring);
+  memory += sizeof *ring;
+  scratch->shared = (RingHeader *)memory;
+  scratch->open = (OpenSlot *)(memory + kPageBytes);
+  scratch->records = (Record *)(memory + kRecordsOffset);
+  scratch->head = 0;
+  scratch->limit = UINT64_MAX;
+  return scratch;
+}
+
+void ring_forget_lanes(Ring *ring) {
+  free(ring->lanes);
+  ring->lanes = NULL;
+  ring->lane_count = ring->lane_capacity = 0;
+  ring->lane_known = false;
+}
+
+void ring_make_room(Ring *ring) {
+  uint64_t began_ns = clock_ns();
+  uint64_t half = kRingRecords / 2;
+  uint64_t tail = atomic_load_explicit(&ring->shared->tail, memory_order_acquire);
+  if (ring->head - tail >= half) log_wake_drainer(ring->log);
+  if (ring->head - tail >= kRingRecords) {
+    // The drain has not kept up: this thread does its share of the work instead of losing records.
+    pthread_mutex_lock(&ring->log->write_lock);
+    tail = atomic_load_explicit(&ring->shared->tail, memory_order_relaxed);
+    if (ring->head - tail >= kRingRecords) log_write_chunk(ring->log, ring);
+    pthread_mutex_unlock(&ring->log->write_lock);
+    tail = atomic_load_explicit(&ring->shared->tail, memory_order_relaxed);
+  }
+  ring->limit = ring->head - tail < half ? tail + half : tail + kRingRecords;
+  atomic_fetch_add_explicit(&ring->shared->own_ns, clock_ns() - began_ns, memory_order_relaxed);
+}
+
+uint32_t ring_reclaim_slot(Ring *ring) {
+  for (uint32_t slot = 0; slot < kOpenSlots; slot++) {
+    if (atomic_load_explicit(&ring->open[slot].start_ns, memory_order_acquire) == 0) {
+      ring->free_slots[ring->free_count++] = (uint16_t)slot;
+    }
+  }
+  return ring->free_count ? ring->free_slots[--ring->free_count] : kNoSlot;
+}

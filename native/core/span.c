@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+// strobe.span: context manager, decorator, begin() and end().
+#include "hooks.h"
+
+#include <structmember.h>
+
+#include "clock.h"
+
+// One beginning that has not ended.
+typedef struct {
+  Ring *ring;  // NULL: none. Looked into only while `serial` is the current log's.
+  uint32_t serial;
+  uint32_t slot;
+  uint64_t start_ns;
+  uint32_t name;
+  uint32_t attributes;
+  uint32_t lane;
+} Opening;
+
+typedef struct {
+  PyObject_HEAD
+  vectorcallfunc vectorcall;
+  PyObject *name;
+  PyObject *attributes;  // dict or NULL
+  uint32_t serial;       // the log that the two ids belong to
+  uint32_t name_id;
+  uint32_t attributes_id;
+  Opening open;  // the latest
+  // A span object may be entered again before it is left: by recursion, by threads, by tasks.
+  Opening *earlier;
+  uint32_t earlier_count, earlier_capacity;
+} Span;
+
+// Spans made for one `with` come and go all the time; their memory stays here in between.
+enum { kSpareSpans = 64 };
+static Span *spare_spans[kSpareSpans];
+static int spare_count;
+
+static Record record_of(const Opening *open, uint64_t end_ns, Kind kind) {
+  return (Record){.start_ns = open->start_ns,
+                  .dur_ns = end_ns - open->start_ns,
+                  .name = open->name,
+                  .attributes = open->attributes,
+                  .lane = open->lane,
+                  .kind = (uint8_t)kind};
+}
+
+static bool keep_earlier(Span *self) {
+  if (self->earlier_count == self->earlier_capacity) {
+    uint32_t capacity = self->earlier_capacity ? self->earlier_capacity * 2 : 4;
+    Opening *grown = PyMem_Realloc(self->earlier, capacity * sizeof *grown);
+    if (grown == NULL) return false;
+    self->earlier = grown;
+    self->earlier_capacity = capacity;
+  }
+  self->earlier[self->earlier_count++] = self->open;
+  return true;
+}
+
+static void resolve_ids(Span *self, Ring *ring) {
+  uint32_t serial = ring->serial;
+  uint32_t attributes = attributes_id(ring, self->attributes);
+  uint32_t name = recorder_owns(ring, serial) ? string_id(ring, self->name) : 0;
+  self->serial = name ? serial : 0;
+  self->name_id = name;
+  self->attributes_id = attributes;
+}
+
+static void begin(Span *self) {
+  Ring *ring = recorder_ring();
+  if (ring == NULL) return;
+  uint32_t serial = ring->serial;
+  if (self->serial != serial) resolve_ids(self, ring);
+  uint32_t lane = recorder_owns(ring, serial) ? lane_id(ring) : 0;
+  if (self->serial != serial || !recorder_owns(ring, serial)) return;
+  if (__builtin_expect(self->open.ring != NULL, 0) && !keep_earlier(self)) return;
+  Opening *open = &self->open;
+  open->ring = ring;
+  open->serial = serial;
+  open->name = self->name_id;
+  open->attributes = self->attributes_id;
+  open->lane = lane;
+  Record record = {.name = open->name, .attributes = open->attributes, .lane = lane};
+  record.start_ns = open->start_ns = clock_ns();
+  open->slot = ring_open(ring, &record);
+}
+
+// Which of several openings does this thread's end() mean? The latest of this lane; else the latest.
+static Opening take_opening(Span *self, Ring *ring) {
+  Opening taken = self->open;
+  if (self->earlier_count == 0) {
+    self->open.ring = NULL;
+    return taken;
+  }
+  uint32_t last = self->earlier_count - 1;
+  if (ring && taken.serial == ring->serial) {
+    uint32_t lane = lane_id(ring);
+    for (uint32_t i = last; taken.lane != lane && i != UINT32_MAX; i--) {
+      if (self->earlier[i].serial != ring->serial || self->earlier[i].lane != lane) continue;
+      taken = self->earlier[i];
+      memmove(&self->earlier[i], &self->earlier[i + 1], (last - i) * sizeof taken);
+      self->earlier_count--;
+      return taken;
+    }
+  }
+  self->open = self->earlier[last];
+  self->earlier_count--;
+  return taken;
+}
+
+static void end(Span *self) {
+  if (self->open.ring == NULL) return;
+  uint64_t now_ns = clock_ns();
+  Ring *ring = recorder_ring();
+  Opening open = take_opening(self, ring);
+  // Recording was stopped in between: the recording it was begun in shows it as unfinished.
+  if (ring == NULL || ring->serial != open.serial) return;
+  Record record = record_of(&open, now_ns, kKindSpan);
+  ring_put(ring, &record);
+  ring_close(ring, open.ring, open.slot);
+}
+
+// Nobody can end these any more: they leave the table, which is small, for the log, which is not.
+static void abandon(const Opening *open) {
+  Ring *ring = recorder_ring();
+  if (ring == NULL || ring->serial != open->serial || open->slot == kNoSlot) return;
+  Record record = record_of(open, open->start_ns, kKindOpen);
+  ring_put(ring, &record);
+  ring_close(ring, open->ring, open->slot);
+}
+
+static void span_dealloc(Span *self) {
+  if (self->open.ring) abandon(&self->open);
+  for (uint32_t i = 0; i < self->earlier_count; i++) abandon(&self->earlier[i]);
+  PyMem_Free(self->earlier);
+  Py_DECREF(self->name);
+  Py_XDECREF(self->attributes);
+  if (spare_count < kSpareSpans) {
+    spare_spans[spare_count++] = self;
+  } else {
+    PyObject_Free(self);
+  }
+}
+
+static PyObject *span_call(PyObject *object, PyObject *const *arguments, size_t flags,
+                           PyObject *keywords) {
+  Span *self = (Span *)object;
+  Py_ssize_t count = PyVectorcall_NARGS(flags);
+  if (count == 0) {
+    begin(self);
+    return Py_NewRef(object);
+  }
+  if (count == 3) {
+    end(self);
+    Py_RETURN_NONE;
+  }
+  if (count == 1 && keywords == NULL) {
+    PyObject *pair = PyTuple_Pack(2, object, arguments[0]);
+    PyObject *wrapper = pair ? python_support("decorate", pair) : NULL;
+    Py_XDECREF(pair);
+    return wrapper;
+  }
+  PyErr_SetString(PyExc_TypeError, "a span is called with the one function that it decorates");
+  return NULL;
+}
+
+static PyObject *span_vectorcall(PyObject *type, PyObject *const *arguments, size_t flags,
+                                 PyObject *keywords) {
+  Py_ssize_t count = PyVectorcall_NARGS(flags);
+  Py_ssize_t keyword_count = keywords ? PyTuple_GET_SIZE(keywords) : 0;
+  PyObject *name = count == 1 ? arguments[0] : NULL;
+  Py_ssize_t first_attribute = 0;
+  if (count == 0 && keyword_count > 0 &&
+      PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(keywords, 0), "name") == 0) {
+    name = arguments[0];
+    first_attribute = 1;
+  }
+  if (name == NULL) {
+    PyErr_Format(PyExc_TypeError, "span() takes a name and keyword attributes (%zd values given)",
+                 count);
+    return NULL;
+  }
+  if (!check_name("span", name)) return NULL;
+  PyObject *attributes = NULL;
+  if (keyword_count > first_attribute) {
+    attributes = collect_attributes("span", arguments + count, keywords, first_attribute);
+    if (attributes == NULL) return NULL;
+  }
+  Span *self;
+  if (spare_count > 0) {
+    self = spare_spans[--spare_count];
+    PyObject_Init((PyObject *)self, (PyTypeObject *)type);
+  } else if ((self = PyObject_New(Span, (PyTypeObject *)type)) == NULL) {
+    Py_XDECREF(attributes);
+    return NULL;
+  }
+  self->vectorcall = span_call;
+  self->name = Py_NewRef(name);
+  self->attributes = attributes;
+  self->serial = 0;
+  self->open.ring = NULL;
+  self->earlier = NULL;
+  self->earlier_count = self->earlier_capacity = 0;
+  return (PyObject *)self;
+}
+
+static PyObject *span_begin(PyObject *self, PyObject *Py_UNUSED(nothing)) {
+  begin((Span *)self);
+  return Py_NewRef(self);
+}
+
+static PyObject *span_end(PyObject *self, PyObject *Py_UNUSED(nothing)) {
+  end((Span *)self);
+  Py_RETURN_NONE;
+}
+
+static PyObject *span_attributes(PyObject *object, void *Py_UNUSED(closure)) {
+  Span *self = (Span *)object;
+  return self->attributes ? PyDict_Copy(self->attributes) : PyDict_New();
+}
+
+static PyObject *span_repr(PyObject *object) {
+  Span *self = (Span *)object;
+  if (self->attributes == NULL) return PyUnicode_FromFormat("strobe.span(%R)", self->name);
+  return PyUnicode_FromFormat("strobe.span(%R, **%R)", self->name, self->attributes);
+}
+
+// A model that holds a span can be copied and pickled: the copy is a span that is not open.
+static PyObject *span_reduce(PyObject *object, PyObject *Py_UNUSED(nothing)) {
+  PyObject *attributes = span_attributes(object, NULL);
+  PyObject *arguments =
+      attributes ? Py_BuildValue("(ON)", ((Span *)object)->name, attributes) : NULL;
+  PyObject *module = arguments ? PyImport_ImportModule("strobe.record._support") : NULL;
+  PyObject *rebuild = module ? PyObject_GetAttrString(module, "rebuild_span") : NULL;
+  Py_XDECREF(module);
+  if (rebuild == NULL) {
+    Py_XDECREF(arguments);
+    return NULL;
+  }
+  return Py_BuildValue("(NN)", rebuild, arguments);
+}
+
+// __enter__ and __exit__ hand out the span itself instead of a bound method, because making two of
+// those costs more than recording. The span then tells entering, leaving and decorating apart by
+// the number of arguments. Looked up on the type, as contextlib.ExitStack does, they are functions.
+static PyObject *protocol_get(PyObject *self, PyObject *span, PyObject *Py_UNUSED(type)) {
+  return Py_NewRef(span ? span : self);
+}
+
+static PyObject *protocol_call(PyObject *Py_UNUSED(self), PyObject *arguments,
+                               PyObject *Py_UNUSED(keywords)) {
+  Py_ssize_t count = PyTuple_GET_SIZE(arguments);
+  PyObject *span = count ? PyTuple_GET_ITEM(arguments, 0) : NULL;
+  if ((count != 1 && count != 4) || !Py_IS_TYPE(span, &SpanType)) {
+    PyErr_SetString(PyExc_TypeError, "__enter__ and __exit__ need a span");
+    return NULL;
+  }
+  return span_call(span, &PyTuple_GET_ITEM(arguments, 0) + 1, (size_t)(count - 1), NULL);
+}
+
+static PyTypeObject ProtocolType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "strobe.record._core.protocol",
+    .tp_basicsize = sizeof(PyObject),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_descr_get = protocol_get,
+    .tp_call = protocol_call,
+};
+
+static PyMethodDef span_methods[] = {
+    {"begin", span_begin, METH_NOARGS, "Begin the span now and return it."},
+    {"end", span_end, METH_NOARGS,
+     "End what the latest begin() of this thread and context began; nothing if none did."},
+    {"__reduce__", span_reduce, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef span_members[] = {
+    {"name", T_OBJECT_EX, offsetof(Span, name), READONLY, "The name, as given."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef span_getters[] = {
+    {"attributes", span_attributes, NULL, "A copy of the attributes.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+PyDoc_STRVAR(
+    span_doc,
+    "span(name, **attributes)\n--\n\n"
+    "A named interval of the program: a context manager, a decorator, or begin() and end().\n\n"
+    "It may nest, overlap, be entered again, cross awaits and threads, or never end (then it\n"
+    "is kept and marked unfinished). While nothing records it costs next to nothing; a span\n"
+    "made then records once recording is on. Attribute values are str, int, float, bool,\n"
+    "None, or lists and dicts of these; anything else raises UsageError.");
+
+PyTypeObject SpanType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "strobe.span",
+    .tp_basicsize = sizeof(Span),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_doc = span_doc,
+    .tp_dealloc = (destructor)span_dealloc,
+    .tp_vectorcall = span_vectorcall,
+    .tp_vectorcall_offset = offsetof(Span, vectorcall),
+    .tp_call = PyVectorcall_Call,
+    .tp_methods = span_methods,
+    .tp_members = span_members,
+    .tp_getset = span_getters,
+    .tp_repr = span_repr,
+};
+
+// Makes, enters and leaves one span as `with strobe.span(name)` does.
+static bool run_once(PyObject *name) {
+  PyObject *nothing[] = {Py_None, Py_None, Py_None};
+  PyObject *span = span_vectorcall((PyObject *)&SpanType, &name, 1, NULL);
+  if (span == NULL) return false;
+  Py_DECREF(span_call(span, NULL, 0, NULL));
+  Py_DECREF(span_call(span, nothing, 3, NULL));
+  Py_DECREF(span);
+  return true;
+}
+
+double span_calibrate(void) {
+  enum { kBatches = 8, kSpans = 250 };
+  double best_ns = -1;
+  Ring *ring = recorder_ring();
+  PyObject *name = PyUnicode_FromString("strobe calibration");
+  if (ring && name) lane_id(ring);
+  // The same code on a ring that nobody reads.
+  Ring *scratch =
+      ring && name && ring == recorder_ring() ? ring_scratch(ring, kBatches * kSpans) : NULL;
+  if (scratch) {
+    recorder_thread_ring = scratch;
+    bool running = true;
+    for (int batch = 0; running && batch < kBatches; batch++) {
+      uint64_t began_ns = clock_ns();
+      for (int i = 0; running && i < kSpans; i++) running = run_once(name);
+      double spent_ns = (double)(clock_ns() - began_ns) / kSpans;
+      if (best_ns < 0 || spent_ns < best_ns) best_ns = spent_ns;
+    }
+    recorder_thread_ring = ring;
+    free(scratch);
+  }
+  Py_XDECREF(name);
+  if (PyErr_Occurred()) python_forget_error();
+  return best_ns;
+}
+
+int span_prepare(void) {
+  if (PyType_Ready(&ProtocolType) != 0 || PyType_Ready(&SpanType) != 0) return -1;
+  PyObject *protocol = PyObject_New(PyObject, &ProtocolType);
+  if (protocol == NULL) return -1;
+  int failed = PyDict_SetItemString(SpanType.tp_dict, "__enter__", protocol) != 0 ||
+               PyDict_SetItemString(SpanType.tp_dict, "__exit__", protocol) != 0;
+  Py_DECREF(protocol);
+  PyType_Modified(&SpanType);
+  return failed ? -1 : 0;
+}

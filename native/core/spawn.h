@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Starts a program that is nobody's child: it has its own session, low priority, no file of ours but
+// error_path as standard error. Nothing of this process is copied, no SIGCHLD is sent, and the
+// program's own wait() never sees it. 0 or an errno.
+int spawn_detached(char *const argv[], char *const envp[], const char *error_path);

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names and attributes as numbers. A string reaches the definitions log before its number is used.
+#include "hooks.h"
+
+enum {
+  kCachedNames = 2048,
+  // Past these the table is emptied and strings get new numbers: a program that makes up names
+  // without end must not grow without end. The finalizer merges equal strings.
+  kMostStrings = 131072,
+  kMostBytes = 16 << 20,
+};
+
+static struct {
+  uint32_t serial;  // of the log that the numbers belong to
+  PyObject *ids;    // str -> int
+  size_t bytes;
+  struct {
+    PyObject *text;  // a reference: its address cannot be another string's
+    uint32_t serial;
+    uint32_t id;
+  } cache[kCachedNames];
+} strings;
+
+static uint64_t forgotten_errors;
+
+void python_forget_error(void) {
+  PyErr_Clear();
+  forgotten_errors++;
+}
+
+uint64_t python_forgotten_errors(void) {
+  return forgotten_errors;
+}
+
+PyObject *python_support(const char *function, PyObject *arguments) {
+  PyObject *module = PyImport_ImportModule("strobe.record._support");
+  PyObject *callable = module ? PyObject_GetAttrString(module, function) : NULL;
+  PyObject *result = callable ? PyObject_CallObject(callable, arguments) : NULL;
+  Py_XDECREF(callable);
+  Py_XDECREF(module);
+  return result;
+}
+
+static void start_over(uint32_t serial) {
+  PyDict_Clear(strings.ids);
+  strings.bytes = 0;
+  strings.serial = serial;
+}
+
+static bool define_string(Log *log, uint32_t id, PyObject *text) {
+  Py_ssize_t length = 0;
+  const char *bytes = PyUnicode_AsUTF8AndSize(text, &length);
+  if (bytes) {
+    strings.bytes += (size_t)length;
+    return log_define(log, kDefineString, id, bytes, (size_t)length);
+  }
+  PyErr_Clear();
+  PyObject *encoded = PyUnicode_AsEncodedString(text, "utf-8", "surrogatepass");
+  if (encoded == NULL) return false;
+  length = PyBytes_GET_SIZE(encoded);
+  strings.bytes += (size_t)length;
+  bool written = log_define(log, kDefineString, id, PyBytes_AS_STRING(encoded), (size_t)length);
+  Py_DECREF(encoded);
+  return written;
+}
+
+// A string that could not be written is not remembered, so its next use tries again.
+static uint32_t intern(Ring *ring, PyObject *text) {
+  if (strings.ids == NULL && (strings.ids = PyDict_New()) == NULL) return 0;
+  bool full = PyDict_GET_SIZE(strings.ids) >= kMostStrings || strings.bytes >= kMostBytes;
+  if (strings.serial != ring->serial || full) start_over(ring->serial);
+  PyObject *known = PyDict_GetItemWithError(strings.ids, text);
+  if (known) return (uint32_t)PyLong_AsUnsignedLong(known);
+  if (PyErr_Occurred()) return 0;
+  uint32_t id = atomic_fetch_add(&ring->log->next_string, 1);
+  if (!define_string(ring->log, id, text)) return PyErr_Occurred() ? 0 : id;
+  PyObject *number = PyLong_FromUnsignedLong(id);
+  if (number == NULL || PyDict_SetItem(strings.ids, text, number) != 0) python_forget_error();
+  Py_XDECREF(number);
+  return id;
+}
+
+uint32_t string_id(Ring *ring, PyObject *text) {
+  size_t place = ((uintptr_t)text >> 4) & (kCachedNames - 1);
+  if (strings.cache[place].text == text && strings.cache[place].serial == ring->serial) {
+    return strings.cache[place].id;
+  }
+  // A str subclass may compare as it likes; the text alone counts.
+  PyObject *exact = PyUnicode_CheckExact(text) ? Py_NewRef(text) : PyUnicode_FromObject(text);
+  uint32_t id = exact ? intern(ring, exact) : 0;
+  if (id == 0) {
+    if (PyErr_Occurred()) python_forget_error();
+  } else if (exact == text && PyUnicode_GET_LENGTH(text) < 4096) {
+    Py_INCREF(text);
+    Py_XSETREF(strings.cache[place].text, text);
+    strings.cache[place].serial = ring->serial;
+    strings.cache[place].id = id;
+  }
+  Py_XDECREF(exact);
+  return id;
+}
+
+uint32_t attributes_id(Ring *ring, PyObject *attributes) {
+  if (attributes == NULL) return 0;
+  uint32_t serial = ring->serial;
+  PyObject *arguments = PyTuple_Pack(1, attributes);
+  PyObject *text = arguments ? python_support("encode_attributes", arguments) : NULL;
+  uint32_t id = text && recorder_owns(ring, serial) ? intern(ring, text) : 0;
+  if (id == 0) python_forget_error();
+  Py_XDECREF(text);
+  Py_XDECREF(arguments);
+  return id;
+}
+
+static bool is_plain(PyObject *value) {
+  return value == Py_None || PyUnicode_CheckExact(value) || PyLong_CheckExact(value) ||
+         PyFloat_CheckExact(value) || PyBool_Check(value);
+}
+
+PyObject *collect_attributes(const char *caller, PyObject *const *values, PyObject *names,
+                             Py_ssize_t from) {
+  PyObject *attributes = PyDict_New();
+  bool plain = true;
+  for (Py_ssize_t i = from; attributes && i < PyTuple_GET_SIZE(names); i++) {
+    plain = plain && is_plain(values[i]);
+    if (PyDict_SetItem(attributes, PyTuple_GET_ITEM(names, i), values[i]) != 0) {
+      Py_CLEAR(attributes);
+    }
+  }
+  if (attributes == NULL || plain) return attributes;
+  PyObject *arguments = Py_BuildValue("(sO)", caller, attributes);
+  PyObject *checked = arguments ? python_support("check_attributes", arguments) : NULL;
+  Py_XDECREF(arguments);
+  Py_DECREF(attributes);
+  return checked;
+}
+
+bool check_name(const char *caller, PyObject *name) {
+  if (PyUnicode_Check(name)) return true;
+  PyObject *arguments = Py_BuildValue("(sO)", caller, name);
+  PyObject *never = arguments ? python_support("refuse_name", arguments) : NULL;
+  Py_XDECREF(never);
+  Py_XDECREF(arguments);
+  return false;
+}
