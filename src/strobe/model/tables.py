@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of a recording. Times are int64 nanoseconds of the host's monotonic clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+DType = Literal["int64", "int32", "float64", "bool", "string"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One column: its name (which ends in its unit), dtype and meaning."""
+
+    name: str
+    dtype: DType
+    doc: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """One table: what a row is, and its columns."""
+
+    name: str
+    doc: str
+    columns: tuple[Column, ...]
+
+    @property
+    def schema(self) -> Mapping[str, DType]:
+        """Column name to dtype."""
+        return {column.name: column.dtype for column in self.columns}
+
+
+def _table(name: str, doc: str, /, **columns: tuple[DType, str]) -> Table:
+    return Table(
+        name=name,
+        doc=doc,
+        columns=tuple(
+            Column(name=column, dtype=dtype, doc=text) for column, (dtype, text) in columns.items()
+        ),
+    )
+
+
+SPANS = _table(
+    "spans",
+    "One row per span that began while recording, by start. The row number is the span's id.",
+    name=("string", "name, as given; a lone surrogate is written as \\udXXX"),
+    category=("string", "who made it: `user` for strobe.span"),
+    phase=("string", "part of the training step it belongs to, null where unknown"),
+    start_ns=("int64", "begin"),
+    dur_ns=("int64", "end - begin; up to the end of the recording where it is unfinished"),
+    self_ns=("int64", "time in which it was the latest-started open span of its lane"),
+    pid=("int64", "process"),
+    tid=("int64", "thread, as the system numbers it"),
+    lane=("int32", "thread and Python context: row in `threads`"),
+    device=("int32", "accelerator, null on the host"),
+    stream=("int64", "the device's stream, null on the host"),
+    correlation=("int64", "joins a launch with what it launched"),
+    sequence=("int64", "joins a forward operator with its backward"),
+    parent=("int64", "row of the innermost span of the lane that contains it, null for none"),
+    unfinished=("bool", "it had not ended when the recording did"),
+    attributes=("string", "the attributes given to strobe.span as a JSON object, null for none"),
+)
+
+INSTANTS = _table(
+    "instants",
+    "One row per strobe.instant.",
+    name=("string", "name, as given"),
+    start_ns=("int64", "when"),
+    pid=("int64", "process"),
+    tid=("int64", "thread"),
+    lane=("int32", "row in `threads`"),
+    attributes=("string", "JSON object, null for none"),
+)
+
+COUNTERS = _table(
+    "counters",
+    "One row per strobe.counter.",
+    name=("string", "name, as given"),
+    start_ns=("int64", "when"),
+    value=("float64", "the value from then on"),
+    pid=("int64", "process"),
+    tid=("int64", "thread"),
+    lane=("int32", "row in `threads`"),
+)
+
+THREADS = _table(
+    "threads",
+    "One row per lane: a thread, or one Python context (an asyncio task) of a thread.",
+    lane=("int32", "row number"),
+    pid=("int64", "process"),
+    tid=("int64", "thread, as the system numbers it"),
+    thread=("string", "the thread's name when it first recorded"),
+    context=("int64", "0: the thread's own context; else a number that tells its contexts apart"),
+    process=("string", "host, pid, start time and a random id: tells apart a pid used twice"),
+)
+
+METADATA = _table(
+    "metadata",
+    "What is known of the recording as a whole.",
+    key=("string", "what"),
+    value=("string", "its value; numbers and objects as JSON"),
+)
+
+COMPLETENESS = _table(
+    "completeness",
+    "One row per source: what was asked for, what is here and what is not.",
+    source=("string", "where the rows come from"),
+    source_class=("string", "A: our rings, survives kill -9; B: a framework's buffers"),
+    asked=("int64", "records that the program made: collected + dropped"),
+    collected=("int64", "records that are in the tables"),
+    dropped=("int64", "records that could not be written, or were damaged on disk"),
+    unfinished=("int64", "spans that had not ended when the recording did"),
+    own_ns=("int64", "estimate of the time the profiler took in the program's threads"),
+    drain_ns=("int64", "time the profiler's own thread took beside the program"),
+    clock_residual_ns=("int64", "how far wall and monotonic clock drifted apart, null if unknown"),
+    note=("string", "what else limits the figures, null for nothing"),
+)
+
+TABLES: Mapping[str, Table] = {
+    table.name: table for table in (SPANS, INSTANTS, COUNTERS, THREADS, METADATA, COMPLETENESS)
+}
