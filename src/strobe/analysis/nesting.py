@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who contains whom: parents, self times and covered time from columns of spans."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+try:
+    from strobe.analysis import _kernels as kernels
+except ImportError:  # not built here: same results, 0.7 s instead of 0.02 s per million rows
+    from strobe.analysis import _nesting_python as kernels  # type: ignore[no-redef]
+
+
+def nest(
+    lane: NDArray[np.int32], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return (parent, self_ns), one of each per row.
+
+    parent: row number of the innermost span of the same lane that contains the row wholly, that is
+        of the nearest row above it in its lane that ends no earlier; -1 if there is none.
+    self_ns: the time in which the row is the latest-started open span of its lane (of rows with
+        the same start, the lower one). A lane's self times sum to its busy time, the union of
+        its spans, however they nest or overlap.
+
+    Rows come sorted by start_ns, then by end_ns descending; lanes may be interleaved and are small
+    ints from 0 up (memory is 8 bytes per lane id besides the result).
+
+    Raises ValueError if a column has the wrong dtype or length, a lane is negative, a row ends
+    before it starts, or the rows are not sorted.
+    """
+    parent = np.empty(len(lane), np.int64)
+    self_ns = np.empty(len(lane), np.int64)
+    kernels.nest(
+        np.ascontiguousarray(lane),
+        np.ascontiguousarray(start_ns),
+        np.ascontiguousarray(end_ns),
+        parent,
+        self_ns,
+    )
+    return parent, self_ns
+
+
+def cover(
+    lane: NDArray[np.int32],
+    start_ns: NDArray[np.int64],
+    end_ns: NDArray[np.int64],
+    name: NDArray[np.int32],
+    names: int,
+) -> NDArray[np.int64]:
+    """Return, for each name 0..names-1, how long a span of that name was open.
+
+    Per lane this is the union of the name's spans, so recursion and overlap count once; lanes add
+    up. Rows come sorted by start_ns.
+
+    Raises ValueError as `nest` does, and if a name is outside 0..names-1.
+    """
+    covered_ns = np.empty(names, np.int64)
+    kernels.cover(
+        np.ascontiguousarray(lane),
+        np.ascontiguousarray(start_ns),
+        np.ascontiguousarray(end_ns),
+        np.ascontiguousarray(name),
+        covered_ns,
+    )
+    return covered_ns
