@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bytes of ring, chunk, definition and control files; the same as native/core/format.h.
+
+Imported by the Python recorder, so it must not need numpy.
+"""
+
+from __future__ import annotations
+
+import struct
+
+FORMAT_VERSION = 1
+
+RECORD_BYTES = 32
+RING_RECORDS = 32768
+OPEN_SLOTS = 256
+PAGE_BYTES = 4096
+OPEN_OFFSET = PAGE_BYTES
+RECORDS_OFFSET = OPEN_OFFSET + OPEN_SLOTS * 32
+RING_BYTES = RECORDS_OFFSET + RING_RECORDS * RECORD_BYTES
+
+RING_MAGIC = int.from_bytes(b"SRNG", "little")
+CHUNK_MAGIC = int.from_bytes(b"SCHK", "little")
+DEFINITION_MAGIC = int.from_bytes(b"SDEF", "little")
+CONTROL_MAGIC = int.from_bytes(b"SCTL", "little")
+
+KIND_SPAN = 1
+KIND_OPEN = 2
+KIND_INSTANT = 3
+KIND_COUNTER = 4
+
+DEFINE_STRING = 1
+DEFINE_LANE = 2
+DEFINE_PROCESS = 3
+
+# start_ns, dur_ns, name, attributes, lane, kind, category, reserved
+RECORD = struct.Struct("<QQIIIBBH")
+# start_ns, name, attributes, lane
+OPEN_SLOT = struct.Struct("<QIII12x")
+# magic, ring, first_seq, count, crc, reserved
+CHUNK = struct.Struct("<IIQIIQ")
+# magic, kind, id, length, crc
+DEFINITION = struct.Struct("<IIIII")
+# magic, version, ring, capacity, open_slots, pid
+RING_HEAD = struct.Struct("<IIIIII")
+
+# Byte offsets of the ring header's 64-bit fields.
+HEAD_OFFSET = 64
+TAIL_OFFSET = 128
+DROPPED_OFFSET = 192
+OWN_NS_OFFSET = 200
+DRAIN_NS_OFFSET = 208
+FAILED_ERRNO_OFFSET = 216
+
+# The control page: magic, version, generation at 8, the directory from 64.
+CONTROL_HEAD = struct.Struct("<III")
+GENERATION_OFFSET = 8
+DIRECTORY_OFFSET = 64
+PATH_BYTES = 3072

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads a chunk log: what a killed, a stopped or a still running program has recorded.
+
+Every record has a sequence number in its ring; each number is taken once, whether it is in a chunk,
+still in the ring, or in both. Numbers that are nowhere are counted as dropped.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strobe.store import layout
+
+RECORD = np.dtype(
+    [
+        ("start_ns", "<u8"),
+        ("dur_ns", "<u8"),
+        ("name", "<u4"),
+        ("attributes", "<u4"),
+        ("lane", "<u4"),
+        ("kind", "u1"),
+        ("category", "u1"),
+        ("reserved", "<u2"),
+    ]
+)
+Records = NDArray[np.void]
+
+
+@dataclass
+class ProcessLog:
+    """What one process left in a log."""
+
+    prefix: str
+    process: dict[str, Any] = field(default_factory=dict)
+    strings: dict[int, str] = field(default_factory=dict)
+    lanes: dict[int, dict[str, Any]] = field(default_factory=dict)
+    records: list[Records] = field(default_factory=list)
+    open: list[Records] = field(default_factory=list)
+    dropped: int = 0
+    own_ns: int = 0
+    drain_ns: int = 0
+    failed_errno: int = 0
+    faults: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Ring:
+    number: int
+    head: int
+    tail: int
+    records: Records
+    open: Records
+    own_ns: int
+    drain_ns: int
+    failed_errno: int
+
+
+def read(directory: Path) -> list[ProcessLog]:
+    """Return the logs of all processes that recorded into `directory`, by file name."""
+    prefixes = sorted(path.name.removesuffix(".definitions") for path in directory.glob("*.definitions"))
+    return [_read_process(directory, prefix) for prefix in prefixes]
+
+
+def processes(directory: Path) -> list[dict[str, Any]]:
+    """Return what the processes that recorded into `directory` say of themselves."""
+    found = []
+    for path in sorted(directory.glob("*.definitions")):
+        log = ProcessLog(path.name)
+        _read_definitions(path, log)
+        found.append(log.process)
+    return found
+
+
+def _read_process(directory: Path, prefix: str) -> ProcessLog:
+    log = ProcessLog(prefix)
+    # Rings before chunks: a record that leaves its ring while we read is then found in a chunk.
+    rings = [ring for path in sorted(directory.glob(f"{prefix}.*.ring")) if (ring := _read_ring(path))]
+    chunks = list(_read_chunks(directory / f"{prefix}.chunks", log))
+    # Definitions last: each is written before its first use.
+    _read_definitions(directory / f"{prefix}.definitions", log)
+    for ring in rings:
+        parts = [(first, records) for number, first, records in chunks if number == ring.number]
+        _take_once([*parts, (ring.tail, ring.records)], ring.head, log)
+        log.open.append(ring.open)
+        log.own_ns += ring.own_ns
+        log.drain_ns += ring.drain_ns
+        log.failed_errno = log.failed_errno or ring.failed_errno
+    known = {ring.number for ring in rings}
+    for number in {number for number, _, _ in chunks} - known:
+        # A ring that was never in a file: its chunks are all there is of it.
+        parts = [(first, records) for found, first, records in chunks if found == number]
+        _take_once(parts, max(first + len(records) for first, records in parts), log)
+    return log
+
+
+def _take_once(parts: list[tuple[int, Records]], head: int, log: ProcessLog) -> None:
+    """Add each sequence number below `head` once; count those in no part as dropped."""
+    next_seq = 0
+    for first, records in sorted(parts, key=lambda part: part[0]):
+        end = first + len(records)
+        if end <= next_seq:
+            continue
+        log.dropped += max(0, first - next_seq)
+        log.records.append(records[max(0, next_seq - first) :])
+        next_seq = end
+    log.dropped += max(0, head - next_seq)
+
+
+def _read_ring(path: Path) -> _Ring | None:
+    """Return a copy of a ring, taken so that it is whole even while its thread writes."""
+    try:
+        with path.open("rb") as file:
+            if file.seek(0, 2) < layout.RING_BYTES:
+                return None
+            view = mmap.mmap(file.fileno(), layout.RING_BYTES, access=mmap.ACCESS_READ)
+    except OSError:
+        return None
+    with view:
+        magic, _, number, capacity, slots, _ = layout.RING_HEAD.unpack_from(view)
+        if magic != layout.RING_MAGIC or capacity != layout.RING_RECORDS or slots != layout.OPEN_SLOTS:
+            return None
+        head = _word(view, layout.HEAD_OFFSET)
+        copied = np.frombuffer(view[layout.RECORDS_OFFSET :], RECORD)
+        open_slots = np.frombuffer(view[layout.OPEN_OFFSET : layout.RECORDS_OFFSET], _OPEN_SLOT)
+        # What left the ring in the meantime may have been written over; it is in a chunk by now.
+        tail = _word(view, layout.TAIL_OFFSET)
+        order = np.arange(min(tail, head), head, dtype=np.uint64) % capacity
+        return _Ring(
+            number=number,
+            head=head,
+            tail=tail,
+            records=copied[order.astype(np.intp)],
+            open=open_slots[open_slots["start_ns"] != 0],
+            own_ns=_word(view, layout.OWN_NS_OFFSET),
+            drain_ns=_word(view, layout.DRAIN_NS_OFFSET),
+            failed_errno=_word(view, layout.FAILED_ERRNO_OFFSET),
+        )
+
+
+_OPEN_SLOT = np.dtype(
+    {
+        "names": ["start_ns", "name", "attributes", "lane"],
+        "formats": ["<u8", "<u4", "<u4", "<u4"],
+        "offsets": [0, 8, 12, 16],
+        "itemsize": layout.OPEN_SLOT.size,
+    }
+)
+
+
+def _word(view: mmap.mmap, offset: int) -> int:
+    return int.from_bytes(view[offset : offset + 8], "little")
+
+
+def _map(path: Path) -> mmap.mmap | None:
+    try:
+        with path.open("rb") as file:
+            if file.seek(0, 2) == 0:
+                return None
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except FileNotFoundError:
+        return None
+
+
+def _read_chunks(path: Path, log: ProcessLog) -> Iterator[tuple[int, int, Records]]:
+    """Yield (ring, first sequence number, records) of every chunk that is whole."""
+    view = _map(path)
+    if view is None:
+        return
+    offset, size = 0, len(view)
+    while offset + layout.CHUNK.size <= size:
+        magic, ring, first, count, crc, _ = layout.CHUNK.unpack_from(view, offset)
+        begin = offset + layout.CHUNK.size
+        end = begin + count * layout.RECORD_BYTES
+        if magic == layout.CHUNK_MAGIC and end <= size:
+            blank = bytearray(view[offset:begin])
+            blank[20:24] = bytes(4)
+            body = memoryview(view)[begin:end]
+            if zlib.crc32(body, zlib.crc32(blank)) == crc:
+                yield ring, first, np.frombuffer(body, RECORD)
+                offset = end
+                continue
+        log.faults.append(f"{path.name}: no whole chunk at byte {offset}")
+        offset = _next_magic(view, offset + 1, layout.CHUNK_MAGIC)
+
+
+def _next_magic(view: mmap.mmap, offset: int, magic: int) -> int:
+    found = view.find(magic.to_bytes(4, "little"), offset)
+    return found if found >= 0 else len(view)
+
+
+def _read_definitions(path: Path, log: ProcessLog) -> None:
+    view = _map(path)
+    if view is None:
+        return
+    offset, size = 0, len(view)
+    while offset + layout.DEFINITION.size <= size:
+        magic, kind, number, length, crc = layout.DEFINITION.unpack_from(view, offset)
+        begin = offset + layout.DEFINITION.size
+        end = begin + length
+        if magic == layout.DEFINITION_MAGIC and end <= size:
+            body = view[begin:end]
+            blank = view[offset : begin - 4] + bytes(4)
+            if zlib.crc32(body, zlib.crc32(blank)) == crc:
+                _define(log, kind, number, body)
+                offset = end
+                continue
+        log.faults.append(f"{path.name}: no whole definition at byte {offset}")
+        offset = _next_magic(view, offset + 1, layout.DEFINITION_MAGIC)
+
+
+def _define(log: ProcessLog, kind: int, number: int, body: bytes) -> None:
+    if kind == layout.DEFINE_STRING:
+        log.strings[number] = body.decode("utf-8", "surrogatepass")
+    elif kind == layout.DEFINE_LANE:
+        log.lanes[number] = json.loads(body)
+    elif kind == layout.DEFINE_PROCESS:
+        log.process = json.loads(body)

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""strobe.json: what the recording process says of a recording, at its start and at its stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import time
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from strobe.errors import FormatError
+from strobe.store.layout import FORMAT_VERSION
+
+FILE_NAME = "strobe.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Anchor:
+    """One instant on two clocks."""
+
+    monotonic_ns: int
+    wall_ns: int
+
+    @classmethod
+    def now(cls) -> Anchor:
+        """Read both clocks, the monotonic one before and after so that the pair is tight."""
+        before_ns = time.monotonic_ns()
+        wall_ns = time.time_ns()
+        return cls(monotonic_ns=(before_ns + time.monotonic_ns()) // 2, wall_ns=wall_ns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """Who recorded, where the log is, and the window. `stop` is None until the recording stops."""
+
+    id: str
+    name: str
+    strobe: str
+    recorder: str
+    host: str
+    boot: str
+    pid: int
+    process_start: int
+    log: str
+    start: Anchor
+    stop: Anchor | None = None
+    format: int = FORMAT_VERSION
+    span_cost_ns: float = 0.0
+    stats: dict[str, int] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    def stopped(self, stop: Anchor, *, own_ns: int, stats: dict[str, int]) -> Manifest:
+        """Return the manifest of the recording once it has stopped."""
+        return replace(self, stop=stop, stats={**stats, "start_stop_ns": own_ns})
+
+
+def process_start(pid: int) -> int | None:
+    """Return the clock tick at which a process of this host started, None when there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        return int(text.rpartition(")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def boot_id() -> str:
+    """Return what tells one boot of this host from another, "" where the system does not say."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def new_id() -> str:
+    """Return an id that no other recording has."""
+    return secrets.token_hex(8)
+
+
+def is_alive(pid: int, start: int, host: str, boot: str) -> bool | None:
+    """Say whether the process still runs; None when that cannot be known from here."""
+    if host != socket.gethostname() or boot != boot_id():
+        return None if host != socket.gethostname() else False
+    if start:
+        return process_start(pid) == start
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def write(recording: Path, manifest: Manifest) -> None:
+    """Write the manifest so that a reader sees the old one or the new one, whole."""
+    part = recording / f"{FILE_NAME}.{os.getpid()}.part"
+    part.write_text(json.dumps(asdict(manifest), indent=1) + "\n", encoding="utf-8")
+    part.replace(recording / FILE_NAME)
+
+
+def read(recording: Path) -> Manifest:
+    """Return the manifest; raises FormatError when it is missing, damaged or of a newer format."""
+    path = recording / FILE_NAME
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise FormatError(recording, FILE_NAME, "not there, so this is no recording") from None
+    except ValueError as error:
+        raise FormatError(path, "content", f"not JSON ({error})") from None
+    version = content.get("format") if isinstance(content, dict) else None
+    if not isinstance(version, int):
+        raise FormatError(path, "format", "no format version, so this is no recording of strobe")
+    if version > FORMAT_VERSION:
+        reason = (
+            f"format {version} is newer than this strobe reads (up to {FORMAT_VERSION}); "
+            f"install strobe {content.get('strobe', 'of that format')} or later"
+        )
+        raise FormatError(path, "format", reason)
+    try:
+        start = Anchor(**content.pop("start"))
+        stop = content.pop("stop")
+        return Manifest(**content, start=start, stop=Anchor(**stop) if stop else None)
+    except (KeyError, TypeError) as error:
+        raise FormatError(path, "content", f"not a manifest ({error})") from None

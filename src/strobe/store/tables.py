@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A recording's tables as Parquet files, and back as lazy frames.
+
+`spans` is stored in a form that packs better: the time its children cover instead of self_ns (0 for
+most rows), and the parent as a distance in rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import polars as pl
+
+from strobe.errors import FormatError
+from strobe.model.tables import TABLES
+from strobe.store.parquet import ColumnType
+
+_STORED_AS = {"self_ns": "covered_ns", "parent": "parent_distance"}
+_ROW = "row"
+_POLARS = {
+    "int64": pl.Int64,
+    "int32": pl.Int32,
+    "float64": pl.Float64,
+    "bool": pl.Boolean,
+    "string": pl.String,
+}
+
+
+def file_schema(table: str) -> Mapping[str, ColumnType]:
+    """Return the columns of a table's file."""
+    schema = TABLES[table].schema
+    if table != "spans":
+        return schema
+    return {_STORED_AS.get(name, name): dtype for name, dtype in schema.items()}
+
+
+def file_path(directory: Path, table: str) -> Path:
+    """Return where a table lies."""
+    return directory / f"{table}.parquet"
+
+
+def scan(directory: Path, table: str) -> pl.LazyFrame:
+    """Return a table lazily; raises FormatError when its file is missing."""
+    path = file_path(directory, table)
+    if not path.is_file():
+        raise FormatError(path, table, "this table is missing from the recording")
+    if table != "spans":
+        return pl.scan_parquet(path)
+    stored = pl.scan_parquet(path, row_index_name=_ROW)
+    return stored.with_columns(
+        self_ns=pl.col("dur_ns") - pl.col("covered_ns"),
+        parent=pl.col(_ROW).cast(pl.Int64) - pl.col("parent_distance"),
+    ).select(TABLES[table].schema.keys())
+
+
+def empty(table: str) -> pl.DataFrame:
+    """Return a table without rows."""
+    return pl.DataFrame(schema={name: _POLARS[kind] for name, kind in TABLES[table].schema.items()})
