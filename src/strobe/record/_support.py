@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What both recorders leave to Python: checks, texts and the decorator. None of it is hot."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+from strobe.errors import UsageError
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_GENERATOR = 0x20
+_COROUTINE = 0x80 | 0x100
+_ASYNC_GENERATOR = 0x200
+
+
+def refuse_name(caller: str, name: object) -> NoReturn:
+    """Raise for a name that is no str."""
+    message = f"{caller}(name={name!r}): name must be a str, not {type(name).__name__}"
+    raise UsageError(message)
+
+
+def refuse_value(name: str, value: object) -> NoReturn:
+    """Raise for a counter's value that is no number."""
+    message = (
+        f"counter({name!r}, value={value!r}): value must be a number, not {type(value).__name__}"
+    )
+    raise UsageError(message)
+
+
+def check_attributes(caller: str, attributes: dict[str, Any]) -> dict[str, Any]:
+    """Return the attributes if they can be kept; raise UsageError naming the one that cannot."""
+    for key, value in attributes.items():
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError, RecursionError) as error:
+            message = (
+                f"{caller}({key}={value!r}): an attribute is a str, int, float, bool, None, or "
+                f"lists and dicts of these ({error}); pass str({key}) instead"
+            )
+            raise UsageError(message) from None
+    return attributes
+
+
+def encode_attributes(attributes: dict[str, Any]) -> str:
+    """Return attributes as ASCII JSON: any text, lone surrogates too, comes back as it was."""
+    return json.dumps(attributes, separators=(",", ":"))
+
+
+def describe_lane(tid: int, context: int) -> str:
+    """Return a lane's definition. Makes no Thread object for a thread that Python did not start."""
+    name = ""
+    threading = sys.modules.get("threading")
+    if threading is None:
+        name = "MainThread"
+    else:
+        thread = threading._active.get(threading.get_ident())
+        name = thread.name if thread is not None else f"thread {tid}"
+    return json.dumps({"tid": tid, "thread": name, "context": context})
+
+
+def rebuild_span(name: str, attributes: dict[str, Any]) -> Any:
+    """Make a span again from its pickle."""
+    from strobe.record.recorder import span
+
+    return span(name, **attributes)
+
+
+def _code_flags(function: Any) -> int:
+    while hasattr(function, "func"):  # functools.partial
+        function = function.func
+    function = getattr(function, "__func__", function)
+    code = getattr(function, "__code__", None)
+    return code.co_flags if code is not None else 0
+
+
+def decorate(span: Any, function: _Function) -> _Function:
+    """Return the function with each of its runs inside the span.
+
+    A coroutine's span lasts from its first step to its result, awaits included; a generator's from
+    its first item to its end, the consumer's time included.
+    """
+    import functools
+
+    if isinstance(function, (staticmethod, classmethod)):
+        return type(function)(decorate(span, function.__func__))
+    if isinstance(function, type) or not callable(function):
+        message = f"@strobe.span({span.name!r}) on {function!r}: it decorates functions and methods"
+        raise UsageError(message)
+    flags = _code_flags(function)
+    if flags & _COROUTINE:
+
+        async def wrapper(*args: Any, **kwargs: Any) -> Any:
+            with span:
+                return await function(*args, **kwargs)
+
+    elif flags & _ASYNC_GENERATOR:
+
+        async def wrapper(*args: Any, **kwargs: Any) -> Any:
+            with span:
+                async for item in function(*args, **kwargs):
+                    yield item
+
+    elif flags & _GENERATOR:
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            with span:
+                return (yield from function(*args, **kwargs))
+
+    else:
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            with span:
+                return function(*args, **kwargs)
+
+    return functools.wraps(function)(wrapper)  # type: ignore[return-value]

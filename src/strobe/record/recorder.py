@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The recorder of this process: the C core, or its Python twin where there is none.
+
+STROBE_RECORDER=c or =python chooses; by default the C core is taken where it was built.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import ModuleType
+
+from strobe.errors import CaptureError, UsageError
+
+CONTROL_VARIABLE = "STROBE_CONTROL"
+CHOICE_VARIABLE = "STROBE_RECORDER"
+
+
+def _choose() -> tuple[ModuleType, str, str]:
+    """Return the module, its name, and why it is that one."""
+    wanted = os.environ.get(CHOICE_VARIABLE, "")
+    if wanted not in ("", "c", "python"):
+        message = f"{CHOICE_VARIABLE}={wanted!r}: must be 'c' or 'python', or not be set"
+        raise UsageError(message)
+    reason = f"{CHOICE_VARIABLE}=python"
+    if wanted != "python":
+        try:
+            from strobe.record import _core
+
+            return _core, "C", "built with this installation"
+        except ImportError as error:
+            if wanted == "c":
+                message = f"{CHOICE_VARIABLE}=c: the C recorder cannot be loaded ({error})"
+                raise CaptureError(message) from None
+            gil = getattr(sys, "_is_gil_enabled", lambda: True)()
+            reason = "no C core in this installation" if gil else "free-threaded Python"
+    from strobe.record import _python
+
+    return _python, "Python", reason
+
+
+core, KIND, REASON = _choose()
+
+span = core.span
+instant = core.instant
+counter = core.counter
+
+
+def follow_parent() -> None:
+    """Record with the process that started this one, if it says so in the environment."""
+    path = os.environ.get(CONTROL_VARIABLE)
+    if not path:
+        return
+    try:
+        core.use_control(path, False)
+    except OSError:
+        # The parent is gone or speaks another version: nothing to follow, and no reason to fail.
+        return
+
+
+follow_parent()

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Windows on the process's recorder: recording is on while at least one is open.
+
+The log lies in the directory of the recording whose window opened first. Windows that open while it
+is on share that log; `refs` in it names those that still need it, `links` names logs of child
+processes that opened windows of their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from strobe.record import recorder
+from strobe.store import manifest, places
+
+
+@dataclass
+class _Process:
+    """The process's one control page and the windows that are open on it."""
+
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    control: str | None = None
+    inherited: str | None = os.environ.get(recorder.CONTROL_VARIABLE)
+    variable_before: str | None = None
+    open: dict[str, Path] = field(default_factory=dict)
+    log: Path | None = None
+
+
+_process = _Process()
+
+
+def _start_as_child() -> None:
+    """After a fork: the windows are the parent's; its control page is to be followed."""
+    global _process
+    _process = _Process(inherited=_process.control or _process.inherited)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_as_child)
+
+
+def open_window(recording: Path, recording_id: str) -> Path:
+    """Switch recording on for this window and return its log; raises OSError when it cannot be."""
+    with _process.lock:
+        if _process.log is None:
+            log = recording / places.LOG
+            (log / places.REFS).mkdir(parents=True)
+            (log / places.LINKS).mkdir()
+            _switch_on(log)
+            _process.log = log
+        else:
+            (_process.log / places.REFS / recording_id).write_text(str(recording))
+        _process.open[recording_id] = recording
+        return _process.log
+
+
+def close_window(recording_id: str) -> dict[str, int]:
+    """Close the window, and with the last one switch recording off; return the recorder's figures."""
+    with _process.lock:
+        stats: dict[str, int] = recorder.core.stats()
+        del _process.open[recording_id]
+        if not _process.open:
+            recorder.core.stop()
+            _process.log = None
+            _switch_back()
+        return stats
+
+
+def open_count() -> int:
+    """Return how many windows of this process are open."""
+    return len(_process.open)
+
+
+def _switch_on(log: Path) -> None:
+    parents_log = recorder.core.directory()
+    if _process.control is None:
+        _process.control = _make_control()
+    elif _process.inherited:
+        recorder.core.use_control(_process.control, False)
+    if parents_log is not None:
+        _link(log, into=Path(parents_log))
+    recorder.core.start(str(log))
+    _process.variable_before = os.environ.get(recorder.CONTROL_VARIABLE)
+    if _process.control:
+        os.environ[recorder.CONTROL_VARIABLE] = _process.control
+
+
+def _switch_back() -> None:
+    if _process.variable_before is None:
+        os.environ.pop(recorder.CONTROL_VARIABLE, None)
+    else:
+        os.environ[recorder.CONTROL_VARIABLE] = _process.variable_before
+    if _process.inherited:
+        with contextlib.suppress(OSError):  # the parent has ended
+            recorder.core.use_control(_process.inherited, False)
+
+
+def _link(log: Path, *, into: Path) -> None:
+    """Let the parent's finalizer find what we record meanwhile, and keep it until it has."""
+    name = manifest.new_id()
+    with contextlib.suppress(OSError):  # the parent's log has just gone
+        (into / places.LINKS / name).write_text(str(log))
+        (log / places.REFS / name).write_text(str(into))
+
+
+def _make_control() -> str:
+    """Make the control page and return its path, "" where only forked children can share it."""
+    name = f"control-{socket.gethostname()}-{os.getpid()}-{manifest.new_id()}"
+    try:
+        directory = places.runtime_directory()
+        _remove_stale_controls(directory)
+        path = str(directory / name)
+        recorder.core.use_control(path, True)
+    except OSError:
+        recorder.core.use_control(None, True)
+        return ""
+    return path
+
+
+def _remove_stale_controls(directory: Path) -> None:
+    """Remove the pages of processes of this host that have ended."""
+    if manifest.process_start(os.getpid()) is None:
+        return  # this system does not say who runs
+    prefix = f"control-{socket.gethostname()}-"
+    for page in directory.glob(f"{prefix}*"):
+        pid = page.name.removeprefix(prefix).partition("-")[0]
+        if pid.isdigit() and int(pid) != os.getpid() and manifest.process_start(int(pid)) is None:
+            page.unlink(missing_ok=True)
+
+
+def remove_control() -> None:
+    """At the end of the process: remove its control page, which nobody can follow any more."""
+    if _process.control:
+        Path(_process.control).unlink(missing_ok=True)
