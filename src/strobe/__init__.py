@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""strobe: one profiler for neural-network training and inference, on any Python framework.
+
+    import strobe
+
+    with strobe.Profiler(output="out") as profiler:
+        with strobe.span("forward"):
+            ...
+    print(profiler.recording.operators())
+
+Importing strobe imports no numpy, no polars and no framework: what needs them is loaded when used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from strobe._version import __version__
+from strobe.errors import (
+    CaptureError,
+    CommandError,
+    FormatError,
+    StateError,
+    StrobeError,
+    UsageError,
+)
+from strobe.record.recorder import counter, instant, span
+
+if TYPE_CHECKING:
+    from strobe.session.profiler import Profiler
+    from strobe.session.recording import Recording
+    from strobe.session.recording import open_recording as open
+
+__all__ = [
+    "CaptureError",
+    "CommandError",
+    "FormatError",
+    "Profiler",
+    "Recording",
+    "StateError",
+    "StrobeError",
+    "UsageError",
+    "__version__",
+    "counter",
+    "instant",
+    "open",
+    "span",
+]
+
+_LAZY = {
+    "Profiler": ("strobe.session.profiler", "Profiler"),
+    "Recording": ("strobe.session.recording", "Recording"),
+    "open": ("strobe.session.recording", "open_recording"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        message = f"module 'strobe' has no attribute {name!r}"
+        raise AttributeError(message)
+    import importlib
+
+    module, attribute = _LAZY[name]
+    value = getattr(importlib.import_module(module), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

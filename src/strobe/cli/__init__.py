@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: one file per verb. It prints; the rooms below compute.
+
+Exit codes: 0 done, 1 it could not be done (one line on standard error says why), 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from strobe.cli import clean, doctor, info
+from strobe.errors import CommandError, StrobeError
+
+app = typer.Typer(
+    name="strobe",
+    help="A profiler for neural-network training and inference that loses nothing.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("info")(info.info)
+app.command("doctor")(doctor.doctor)
+app.command("clean")(clean.clean)
+
+
+@app.callback(invoke_without_command=True)
+def _strobe(
+    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
+) -> None:
+    if version:
+        from strobe import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; an error of ours becomes one line and an exit code."""
+    try:
+        app()
+    except StrobeError as error:
+        typer.echo(f"strobe: {error}", err=True)
+        sys.exit(error.exit_code if isinstance(error, CommandError) else 1)

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""strobe doctor: what works on this machine, and why what does not, does not."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+import tempfile
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from strobe._version import __version__
+from strobe.analysis import nesting
+from strobe.errors import StrobeError
+from strobe.record import recorder
+from strobe.reports.numbers import format_ns
+from strobe.reports.text import facts_table
+from strobe.session import ending
+from strobe.session.profiler import Profiler
+from strobe.store.layout import FORMAT_VERSION
+
+_FRAMEWORKS = ("torch", "jax", "paddlepaddle", "mindspore")
+
+
+def doctor(
+    as_json: bool = typer.Option(False, "--json", help="Print JSON instead of text."),
+) -> None:
+    """Say which recorder runs here and prove it with a small recording.
+
+    Example: strobe doctor
+    """
+    facts: dict[str, Any] = {
+        "strobe": __version__,
+        "format": FORMAT_VERSION,
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "platform": f"{sys.platform} {platform.machine()}",
+        "recorder": recorder.KIND,
+        "recorder_reason": recorder.REASON,
+        "kernels": "C" if nesting.kernels.__name__.endswith("_kernels") else "Python",
+        **{name: _version(name) for name in ("polars", "numpy", *_FRAMEWORKS)},
+        **_try_recording(),
+    }
+    if as_json:
+        typer.echo(json.dumps(facts, indent=1))
+        return
+    shown = {**facts, "span_cost_ns": format_ns(facts["span_cost_ns"])}
+    shown["a span costs about"] = shown.pop("span_cost_ns")
+    Console().print(facts_table("strobe on this machine", shown))
+    if recorder.KIND != "C":
+        typer.echo("For the C recorder: install a C compiler and Python's headers, then reinstall.")
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _try_recording() -> dict[str, Any]:
+    """Record one span for real and read it back."""
+    ending.announce_nothing()
+    with tempfile.TemporaryDirectory() as folder:
+        profiler = Profiler(output=folder, name="doctor")
+        try:
+            with profiler, recorder.span("doctor"):
+                cost_ns = recorder.core.calibrate()
+                rings = list(Path(folder).glob("*/log/*.ring"))
+            found = profiler.recording.operators()["name"].to_list()
+        except (OSError, StrobeError) as error:
+            return {"a recording": f"failed: {error}", "span_cost_ns": None, "kill_9_safe": False}
+    return {
+        "a recording": "works" if found == ["doctor"] else f"wrong: {found}",
+        "span_cost_ns": cost_ns if cost_ns >= 0 else None,
+        "kill_9_safe": bool(rings),
+    }

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""strobe info: what a recording is, and how complete."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from strobe.reports.numbers import format_bytes, format_count, format_ns
+from strobe.reports.text import completeness_line, facts_table, recordings_table
+from strobe.session.recording import Recording, open_recording
+from strobe.store import inventory, manifest, places
+
+
+def info(
+    path: Path = typer.Argument(help="A recording, or a folder that holds recordings."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON instead of text."),
+) -> None:
+    """Say what a recording holds and what is missing from it; list those of a folder.
+
+    A recording whose tables were not written yet (its program was killed, or has just stopped) is
+    completed first.
+
+    Example: strobe info strobe_data
+    """
+    found = places.find_recordings(path) if path.is_dir() else []
+    if len(found) > 1:
+        _list(found, as_json=as_json)
+        return
+    facts = _facts(open_recording(path))
+    if as_json:
+        typer.echo(json.dumps(facts, indent=1))
+        return
+    _print(facts)
+
+
+def _facts(recording: Recording) -> dict[str, Any]:
+    content = manifest.read(recording.path)
+    metadata = dict(recording.metadata().collect().iter_rows())
+    threads = recording.threads().collect()
+    start_ns, end_ns = int(metadata["start_ns"]), int(metadata["end_ns"])
+    return {
+        "path": str(recording.path),
+        "name": content.name,
+        "recorded": inventory.local_time(content.start.wall_ns),
+        "duration_ns": end_ns - start_ns,
+        "host": content.host,
+        "pid": content.pid,
+        "processes": int(metadata["processes"]),
+        "threads": threads.select("process", "tid").n_unique(),
+        "spans": _count(recording, "spans"),
+        "instants": _count(recording, "instants"),
+        "counters": _count(recording, "counters"),
+        "size_bytes": inventory.size_bytes(recording.path),
+        "recorder": content.recorder,
+        "python": metadata.get("python"),
+        "strobe": content.strobe,
+        "format": content.format,
+        "completeness": recording.completeness().to_dicts(),
+    }
+
+
+def _count(recording: Recording, table: str) -> int:
+    import polars as pl
+
+    frame: pl.LazyFrame = getattr(recording, table)()
+    return int(frame.select(pl.len()).collect().item())
+
+
+def _print(facts: dict[str, Any]) -> None:
+    console = Console()
+    shown = {key: value for key, value in facts.items() if key != "completeness"}
+    shown["duration"] = format_ns(shown.pop("duration_ns"))
+    shown["size"] = format_bytes(shown.pop("size_bytes"))
+    for name in ("spans", "instants", "counters"):
+        shown[name] = format_count(shown[name])
+    console.print(facts_table("recording", shown))
+    for source in facts["completeness"]:
+        console.print(f"{source['source']}: {completeness_line(source)}", markup=False, highlight=False)
+
+
+def _list(found: list[Path], *, as_json: bool) -> None:
+    rows = [inventory.describe(path) for path in found]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1))
+    else:
+        Console().print(recordings_table(rows))
+        typer.echo(f"{len(rows)} recordings at {time.strftime('%H:%M:%S')}; name one for more")

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A recording's log -> its tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from strobe.analysis.nesting import nest
+from strobe.finalize.gather import Gathered, Log, gather
+from strobe.store import log as chunk_log
+from strobe.store import places
+from strobe.store.log import ProcessLog
+from strobe.store.manifest import Manifest
+from strobe.store.parquet import ROW_GROUP_ROWS, Column, TableWriter
+from strobe.store.tables import file_path, file_schema
+
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class _Window:
+    start_ns: int
+    end_ns: int
+    known_end: bool
+
+
+def build(recording: Path, manifest: Manifest, into: Path, progress: Progress) -> None:
+    """Write all tables of a recording into a directory."""
+    log_directory = places.log_of(recording, manifest)
+    progress("reading", 0.0)
+    processes = [
+        process
+        for directory in places.linked_logs(log_directory)
+        for process in chunk_log.read(directory)
+    ]
+    log = gather(processes)
+    window = _find_window(manifest, log)
+    spans, unfinished = _cut(log, window)
+    progress("nesting", 0.3)
+    _write_spans(file_path(into, "spans"), spans, unfinished, log, progress)
+    instants = _within(log.instants, window)
+    counters = _within(log.counters, window)
+    _write(into, "instants", _points(instants, log, attributes=True))
+    _write(into, "counters", _counters(counters, log))
+    _write(into, "threads", _threads(log))
+    collected = len(spans) + len(instants) + len(counters)
+    completeness = _completeness(manifest, processes, collected, int(unfinished.sum()), window)
+    _write(into, "completeness", completeness)
+    _write(into, "metadata", _metadata(manifest, processes, window))
+    progress("done", 1.0)
+
+
+def _find_window(manifest: Manifest, log: Log) -> _Window:
+    if manifest.stop is not None:
+        return _Window(manifest.start.monotonic_ns, manifest.stop.monotonic_ns, known_end=True)
+    last = manifest.start.monotonic_ns
+    for part in (log.spans, log.instants, log.counters, log.unfinished):
+        last = max(last, int(part.start_ns.max(initial=last)))
+    last = max(last, int((log.spans.start_ns + log.spans.dur_ns).max(initial=last)))
+    return _Window(manifest.start.monotonic_ns, last, known_end=False)
+
+
+def _within(part: Gathered, window: _Window) -> Gathered:
+    mask = (part.start_ns >= window.start_ns) & (part.start_ns <= window.end_ns)
+    return part if mask.all() else part.take(mask)
+
+
+def _cut(log: Log, window: _Window) -> tuple[Gathered, NDArray[np.bool_]]:
+    """Return the spans that began in the window, by start, and which of them had not ended by its end."""
+    ended = _within(log.spans, window)
+    never_ended = _within(log.unfinished, window)
+    if len(never_ended):
+        never_ended.dur_ns[:] = window.end_ns - never_ended.start_ns
+        ended = Gathered(
+            *(np.concatenate(pair) for pair in zip(vars(ended).values(), vars(never_ended).values(), strict=True))
+        )
+    unfinished = np.zeros(len(ended), bool)
+    unfinished[len(ended) - len(never_ended) :] = True
+    late = ended.dur_ns > window.end_ns - ended.start_ns
+    unfinished |= late
+    ended.dur_ns[late] = window.end_ns - ended.start_ns[late]
+    order = np.argsort(ended.start_ns, kind="stable")
+    if (np.diff(ended.start_ns[order]) == 0).any():
+        order = np.lexsort((-ended.dur_ns, ended.start_ns))
+    return ended.take(order), unfinished[order]
+
+
+def _write_spans(
+    path: Path, spans: Gathered, unfinished: NDArray[np.bool_], log: Log, progress: Progress
+) -> None:
+    parent, self_ns = nest(spans.lane, spans.start_ns, spans.start_ns + spans.dur_ns)
+    names = pl.Series(log.names, dtype=pl.String)
+    pids, tids = _lane_ids(log)
+    with TableWriter(path, file_schema("spans")) as writer:
+        for first in range(0, len(spans), ROW_GROUP_ROWS):
+            rows = slice(first, first + ROW_GROUP_ROWS)
+            numbers = np.arange(first, min(first + ROW_GROUP_ROWS, len(spans)))
+            lane = spans.lane[rows]
+            writer.append(
+                {
+                    "name": names.gather(spans.name[rows]),
+                    "category": pl.repeat("user", len(lane), dtype=pl.String, eager=True),
+                    "phase": None,
+                    "start_ns": spans.start_ns[rows],
+                    "dur_ns": spans.dur_ns[rows],
+                    "covered_ns": spans.dur_ns[rows] - self_ns[rows],
+                    "pid": pids.gather(lane),
+                    "tid": tids.gather(lane),
+                    "lane": lane,
+                    "device": None,
+                    "stream": None,
+                    "correlation": None,
+                    "sequence": None,
+                    "parent_distance": pl.Series(numbers - parent[rows]).set(
+                        pl.Series(parent[rows] < 0), None
+                    ),
+                    "unfinished": unfinished[rows],
+                    "attributes": _texts(spans.attributes[rows], log.attributes),
+                }
+            )
+            progress("writing", 0.4 + 0.6 * min(1.0, (first + ROW_GROUP_ROWS) / len(spans)))
+
+
+def _texts(numbers: NDArray[np.int32], texts: list[str]) -> pl.Series | None:
+    """Return the texts with these numbers, null for -1; None when all are null."""
+    if (numbers < 0).all():
+        return None
+    used, places_in = np.unique(numbers, return_inverse=True)
+    chosen = pl.Series([texts[number] if number >= 0 else None for number in used], dtype=pl.String)
+    return chosen.gather(places_in.astype(np.uint32))
+
+
+def _lane_ids(log: Log) -> tuple[pl.Series, pl.Series]:
+    pids = pl.Series([lane["pid"] for lane in log.lanes], dtype=pl.Int64)
+    tids = pl.Series([lane["tid"] for lane in log.lanes], dtype=pl.Int64)
+    return pids, tids
+
+
+def _points(part: Gathered, log: Log, *, attributes: bool) -> dict[str, Column]:
+    order = np.argsort(part.start_ns, kind="stable")
+    part = part.take(order)
+    pids, tids = _lane_ids(log)
+    columns: dict[str, Column] = {
+        "name": _texts(part.name, log.names) if len(part) else pl.Series([], dtype=pl.String),
+        "start_ns": part.start_ns,
+        "pid": pids.gather(part.lane),
+        "tid": tids.gather(part.lane),
+        "lane": part.lane,
+    }
+    if attributes:
+        columns["attributes"] = _texts(part.attributes, log.attributes)
+    return columns
+
+
+def _counters(part: Gathered, log: Log) -> dict[str, Column]:
+    order = np.argsort(part.start_ns, kind="stable")
+    values = np.ascontiguousarray(part.dur_ns[order]).view(np.float64)
+    return {**_points(part, log, attributes=False), "value": values}
+
+
+def _threads(log: Log) -> dict[str, Column]:
+    kinds = {"pid": pl.Int64, "tid": pl.Int64, "thread": pl.String, "context": pl.Int64, "process": pl.String}
+    columns: dict[str, Column] = {"lane": np.arange(len(log.lanes), dtype=np.int32)}
+    for name, kind in kinds.items():
+        columns[name] = pl.Series([lane[name] for lane in log.lanes], dtype=kind)
+    return columns
+
+
+def _completeness(
+    manifest: Manifest,
+    processes: list[ProcessLog],
+    collected: int,
+    unfinished: int,
+    window: _Window,
+) -> dict[str, Column]:
+    dropped = sum(process.dropped for process in processes)
+    own_ns = sum(process.own_ns for process in processes) + manifest.stats.get("start_stop_ns", 0)
+    own_ns += round(manifest.span_cost_ns * collected)
+    return {
+        "source": pl.Series(["spans"]),
+        "source_class": pl.Series(["A"]),
+        "asked": pl.Series([collected + dropped]),
+        "collected": pl.Series([collected]),
+        "dropped": pl.Series([dropped]),
+        "unfinished": pl.Series([unfinished]),
+        "own_ns": pl.Series([own_ns]),
+        "drain_ns": pl.Series([sum(process.drain_ns for process in processes)]),
+        "clock_residual_ns": pl.Series([_residual_ns(manifest)], dtype=pl.Int64),
+        "note": pl.Series(["; ".join(_notes(manifest, processes, window)) or None], dtype=pl.String),
+    }
+
+
+def _residual_ns(manifest: Manifest) -> int | None:
+    if manifest.stop is None:
+        return None
+    monotonic_ns = manifest.stop.monotonic_ns - manifest.start.monotonic_ns
+    return manifest.stop.wall_ns - manifest.start.wall_ns - monotonic_ns
+
+
+def _notes(manifest: Manifest, processes: list[ProcessLog], window: _Window) -> list[str]:
+    import os
+
+    notes = []
+    if not window.known_end:
+        notes.append("the program ended without stop(): the recording ends with its last record")
+    for process in processes:
+        if process.failed_errno:
+            reason = os.strerror(process.failed_errno)
+            notes.append(f"process {process.process.get('pid')} could not write ({reason})")
+        notes += process.faults
+    if manifest.stats.get("anonymous_rings"):
+        notes.append("rings had to be in private memory: kill -9 would have lost their records")
+    if manifest.stats.get("lost_definitions"):
+        notes.append(f"{manifest.stats['lost_definitions']} names could not be written at first")
+    if manifest.stats.get("forgotten_errors"):
+        notes.append(f"{manifest.stats['forgotten_errors']} failures inside the recorder")
+    return notes
+
+
+def _metadata(manifest: Manifest, processes: list[ProcessLog], window: _Window) -> dict[str, Column]:
+    facts: Mapping[str, Any] = {
+        "name": manifest.name,
+        "id": manifest.id,
+        "strobe": manifest.strobe,
+        "format": manifest.format,
+        "recorder": manifest.recorder,
+        "host": manifest.host,
+        "pid": manifest.pid,
+        "processes": len(processes),
+        "start_ns": window.start_ns,
+        "end_ns": window.end_ns,
+        "start_wall_ns": manifest.start.wall_ns,
+        "span_cost_ns": manifest.span_cost_ns,
+        **manifest.metadata,
+    }
+    texts = [value if isinstance(value, str) else json.dumps(value) for value in facts.values()]
+    return {"key": pl.Series(list(facts)), "value": pl.Series(texts, dtype=pl.String)}
+
+
+def _write(into: Path, table: str, columns: dict[str, Column]) -> None:
+    with TableWriter(file_path(into, table), file_schema(table)) as writer:
+        writer.append(columns)

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The records of a log as columns: one numbering of names and lanes for all processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strobe.model.text import escape
+from strobe.store import layout
+from strobe.store.log import ProcessLog, Records
+
+Ints = NDArray[np.int64]
+
+LOST_NAME = "(name lost)"
+
+
+@dataclass
+class Texts:
+    """Distinct texts in the order of their first use; a text's number is its place."""
+
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def number(self, text: str) -> int:
+        """Return the number of a text, a new one if need be."""
+        return self.numbers.setdefault(text, len(self.numbers))
+
+
+@dataclass
+class Gathered:
+    """Records of one kind, column by column."""
+
+    start_ns: Ints
+    dur_ns: Ints
+    name: NDArray[np.int32]
+    attributes: NDArray[np.int32]
+    lane: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.start_ns)
+
+    def take(self, rows: NDArray[Any]) -> Gathered:
+        """Return the rows at these places, or where this mask is true."""
+        return Gathered(*(column[rows] for column in vars(self).values()))
+
+
+@dataclass
+class Log:
+    """A whole log: all processes, names and lanes numbered once."""
+
+    spans: Gathered
+    unfinished: Gathered
+    instants: Gathered
+    counters: Gathered
+    names: list[str]
+    attributes: list[str]
+    lanes: list[dict[str, Any]]
+
+
+def gather(processes: Iterable[ProcessLog]) -> Log:
+    """Number names and lanes over all processes and sort the records by kind."""
+    names, attributes = Texts(), Texts()
+    lanes: list[dict[str, Any]] = []
+    parts: dict[str, list[Gathered]] = {"spans": [], "unfinished": [], "instants": [], "counters": []}
+    for process in processes:
+        translate = _Translation(process, names, attributes, lanes)
+        spans = translate.columns(_of_kind(process.records, layout.KIND_SPAN))
+        parts["spans"].append(spans)
+        parts["instants"].append(translate.columns(_of_kind(process.records, layout.KIND_INSTANT)))
+        parts["counters"].append(translate.columns(_of_kind(process.records, layout.KIND_COUNTER)))
+        begun = translate.columns(_of_kind(process.records, layout.KIND_OPEN))
+        still_open = translate.columns(process.open)
+        parts["unfinished"].append(_unfinished([begun, still_open], spans))
+    merged = {kind: _concatenate(found) for kind, found in parts.items()}
+    for part in merged.values():
+        lost = part.name < 0
+        if lost.any():
+            part.name[lost] = names.number(LOST_NAME)
+    return Log(**merged, names=list(names.numbers), attributes=list(attributes.numbers), lanes=lanes)
+
+
+class _Translation:
+    """One process's numbers for strings and lanes, in terms of the whole log's."""
+
+    def __init__(
+        self, process: ProcessLog, names: Texts, attributes: Texts, lanes: list[dict[str, Any]]
+    ) -> None:
+        self._strings = process.strings
+        self._names = names
+        self._attributes = attributes
+        self._lane_of = _number_lanes(process, lanes)
+
+    def columns(self, records: list[Records]) -> Gathered:
+        return Gathered(
+            start_ns=_column(records, "start_ns", "<u8").view(np.int64),
+            dur_ns=_column(records, "dur_ns", "<u8").view(np.int64),
+            name=self._texts(_column(records, "name", "<u4"), self._names, escape),
+            # JSON in ASCII: nothing in it to escape, and escaping would change what it says.
+            attributes=self._texts(_column(records, "attributes", "<u4"), self._attributes, str),
+            lane=_look_up(self._lane_of, _column(records, "lane", "<u4")),
+        )
+
+    def _texts(
+        self, ids: NDArray[np.uint32], texts: Texts, form: Callable[[str], str]
+    ) -> NDArray[np.int32]:
+        """Number only the strings that are used here: a name is no attribute."""
+        largest = max(self._strings, default=0)
+        used = np.zeros(largest + 2, bool)
+        used[np.minimum(ids, largest + 1)] = True
+        number_of = np.full(largest + 1, -1, np.int32)
+        for string_id in np.flatnonzero(used[: largest + 1]).tolist():
+            if string_id in self._strings:
+                number_of[string_id] = texts.number(form(self._strings[string_id]))
+        return _look_up(number_of, ids)
+
+
+def _number_lanes(process: ProcessLog, lanes: list[dict[str, Any]]) -> NDArray[np.int32]:
+    """Add the process's lanes to the list; a lane whose definition was lost is there without one."""
+    used = [np.unique(records["lane"]) for records in (*process.records, *process.open)]
+    numbers = np.unique(np.concatenate([*used, np.array(list(process.lanes), np.uint32)]))
+    lane_of = np.full(int(numbers.max(initial=0)) + 1, -1, np.int32)
+    for number in numbers.tolist():
+        known = process.lanes.get(number, {})
+        lane_of[number] = len(lanes)
+        lanes.append(
+            {
+                "pid": process.process.get("pid"),
+                "tid": known.get("tid"),
+                "thread": escape(known["thread"]) if "thread" in known else None,
+                "context": known.get("context"),
+                "process": process.prefix,
+            }
+        )
+    return lane_of
+
+
+def _of_kind(parts: list[Records], kind: int) -> list[Records]:
+    found = []
+    for records in parts:
+        mask = records["kind"] == kind
+        found.append(records if mask.all() else records[mask])
+    return found
+
+
+def _column(parts: list[Records], name: str, dtype: str) -> NDArray[Any]:
+    if not parts or name not in (parts[0].dtype.names or ()):
+        return np.zeros(sum(map(len, parts)), dtype)
+    return np.concatenate([np.ascontiguousarray(records[name]) for records in parts])
+
+
+def _look_up(table: NDArray[np.int32], ids: NDArray[np.uint32]) -> NDArray[np.int32]:
+    """Return table[id], and -1 for an id that the table does not have."""
+    if len(ids) == 0 or int(ids.max()) < len(table):
+        return table[ids]
+    found = np.full(len(ids), -1, np.int32)
+    inside = ids < len(table)
+    found[inside] = table[ids[inside]]
+    return found
+
+
+def _unfinished(begun: list[Gathered], ended: Gathered) -> Gathered:
+    """Return what has begun and not ended.
+
+    A program that is killed while a span ends leaves it in two places, so the same beginning counts
+    once, and not at all when it is among those that ended.
+    """
+    candidates = _concatenate(begun)
+    if len(candidates) == 0:
+        return candidates
+    maybe = ended.take(np.isin(ended.start_ns, candidates.start_ns))
+    seen = set(zip(maybe.start_ns.tolist(), maybe.lane.tolist(), maybe.name.tolist(), strict=True))
+    keep = []
+    keys = zip(
+        candidates.start_ns.tolist(), candidates.lane.tolist(), candidates.name.tolist(), strict=True
+    )
+    for row, key in enumerate(keys):
+        if key not in seen:
+            seen.add(key)
+            keep.append(row)
+    return candidates.take(np.array(keep, np.intp))
+
+
+def _concatenate(parts: list[Gathered]) -> Gathered:
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        none = np.zeros(0, np.int64)
+        return Gathered(none, none, *([np.zeros(0, np.int32)] * 3))
+    return Gathered(*(np.concatenate(columns) for columns in zip(*map(_columns, parts), strict=True)))
+
+
+def _columns(part: Gathered) -> list[NDArray[Any]]:
+    return list(vars(part).values())

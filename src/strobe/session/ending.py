@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What still runs when the program ends, and what strobe says on standard error."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from strobe.errors import StrobeError
+from strobe.record import recorder, windows
+from strobe.store import places
+
+_WAIT_SECONDS = 10.0
+
+
+class Stoppable(Protocol):
+    """A profiler, as far as the end of the program is concerned."""
+
+    def stop(self) -> None:
+        """Stop recording."""
+
+
+@dataclass
+class _Endings:
+    running: dict[str, Stoppable] = field(default_factory=dict)
+    expected: list[Path] = field(default_factory=list)
+    announced: bool = False
+
+
+_endings = _Endings()
+
+
+def add(recording_id: str, profiler: Stoppable) -> None:
+    """Stop this profiler when the program ends."""
+    _endings.running[recording_id] = profiler
+
+
+def remove(recording_id: str) -> None:
+    """The profiler has stopped."""
+    del _endings.running[recording_id]
+
+
+def is_running(recording_id: str) -> bool:
+    """Say whether the recording was started by this process and not stopped."""
+    return recording_id in _endings.running
+
+
+def expect_tables(recording: Path) -> None:
+    """The finalizer is at work on this recording."""
+    _endings.expected.append(recording)
+
+
+def show(text: str) -> None:
+    """Say something to the user of the profiled program."""
+    try:
+        print(f"strobe: {text}", file=sys.stderr, flush=True)
+    except (AttributeError, OSError, ValueError):
+        return  # the program has no standard error, or has closed it
+
+
+def announce_nothing() -> None:
+    """For a program that is not the user's: its recordings are nobody's news."""
+    _endings.announced = True
+
+
+def announce(recording: Path) -> None:
+    """Say once per process where it records and with which recorder."""
+    if _endings.announced:
+        return
+    _endings.announced = True
+    why = "" if recorder.KIND == "C" else f" ({recorder.REASON}: slower)"
+    show(f"recording into {str(recording)!r} with the {recorder.KIND} recorder{why}")
+
+
+def _finish() -> None:
+    """Stop what still records; at a terminal, wait for the tables, but not for long."""
+    for profiler in list(_endings.running.values()):
+        try:
+            profiler.stop()
+        except (OSError, StrobeError) as error:
+            show(f"stop() at the end of the program failed ({error})")
+    windows.remove_control()
+    try:
+        at_terminal = sys.stderr.isatty()
+    except (AttributeError, ValueError):
+        return
+    deadline = time.monotonic() + _WAIT_SECONDS
+    for recording in _endings.expected if at_terminal else ():
+        _wait_for_tables(recording, deadline)
+
+
+def _wait_for_tables(recording: Path, deadline: float) -> None:
+    if places.is_finalized(recording):
+        return
+    show(f"writing the tables of {str(recording)!r} (goes on without this program; ^C to leave)")
+    try:
+        while not places.is_finalized(recording) and time.monotonic() < deadline:
+            time.sleep(0.05)
+    except KeyboardInterrupt:
+        return
+
+
+def _start_as_child() -> None:
+    """After a fork: what runs is the parent's to stop and to wait for."""
+    global _endings
+    _endings = _Endings()
+
+
+atexit.register(_finish)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_as_child)

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Recording: a directory of tables, whoever wrote it and whenever."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+
+from strobe.analysis.breakdown import phase_breakdown
+from strobe.analysis.operators import operator_summary
+from strobe.errors import FormatError, StateError, UsageError
+from strobe.finalize.build import Progress
+from strobe.finalize.run import finalize
+from strobe.reports.text import summary_text
+from strobe.store import manifest, places, tables
+
+
+class Recording:
+    """The tables of one recording; each method reads its file when the frame is collected."""
+
+    def __init__(self, path: Path, tables_path: Path) -> None:
+        self._path = path
+        self._tables = tables_path
+
+    def __repr__(self) -> str:
+        return f"strobe.open({str(self._path)!r})"
+
+    @property
+    def path(self) -> Path:
+        """The recording's directory."""
+        return self._path
+
+    def spans(self) -> pl.LazyFrame:
+        """One row per span, by start; see docs/tables.md for the columns."""
+        return tables.scan(self._tables, "spans")
+
+    def instants(self) -> pl.LazyFrame:
+        """One row per strobe.instant."""
+        return tables.scan(self._tables, "instants")
+
+    def counters(self) -> pl.LazyFrame:
+        """One row per strobe.counter."""
+        return tables.scan(self._tables, "counters")
+
+    def threads(self) -> pl.LazyFrame:
+        """One row per lane: a thread, or one Python context of a thread."""
+        return tables.scan(self._tables, "threads")
+
+    def metadata(self) -> pl.LazyFrame:
+        """What is known of the recording as a whole: key, value."""
+        return tables.scan(self._tables, "metadata")
+
+    def completeness(self) -> pl.DataFrame:
+        """One row per source: asked, collected, dropped, unfinished, the profiler's own time."""
+        return tables.scan(self._tables, "completeness").collect()
+
+    def operators(self) -> pl.DataFrame:
+        """One row per span name, the largest self time first.
+
+        Columns: name, calls, total_ns, self_ns, mean_ns, p50_ns, p95_ns, p99_ns, max_ns, min_ns,
+        share (of the self time of all spans).
+        """
+        return operator_summary(self.spans()).collect()
+
+    def breakdown(self, of: str) -> pl.DataFrame:
+        """Where the time of the spans named `of` goes: their direct children and the rest.
+
+        Columns: name, calls, total_ns, per_parent_ns, share (of the time of the `of` spans).
+        """
+        return phase_breakdown(self.spans(), of).collect()
+
+    def summary(self, *, step: str = "step", top: int = 20, width: int | None = None) -> str:
+        """Return a text for people: where the time of the spans named `step` goes, the operators.
+
+        `width` is that of the terminal unless given; without spans named `step` the first table is
+        left out.
+        """
+        parts = self.breakdown(step)
+        return summary_text(
+            self.operators(),
+            None if parts.is_empty() else (step, parts),
+            self.completeness().to_dicts(),
+            top=top,
+            width=width,
+        )
+
+
+def open_recording(path: str | os.PathLike[str]) -> Recording:
+    """Open a recording, or the one that a folder holds.
+
+    Tables that are not there yet are written first: those of a program that has just stopped, or
+    that was killed. Raises FormatError when `path` is no recording or a newer strobe wrote it,
+    UsageError when a folder holds several, StateError while the program still records.
+    """
+    recording = _find(path)
+    content = manifest.read(recording)
+    if content.stop is None and not places.is_finalized(recording):
+        alive = manifest.is_alive(content.pid, content.process_start, content.host, content.boot)
+        if alive:
+            message = (
+                f"open({os.fspath(path)!r}): process {content.pid} is still recording into it; "
+                "call stop() there first"
+            )
+            raise StateError(message)
+    return Recording(recording, finalize(recording, _terminal_progress()))
+
+
+def _find(path: str | os.PathLike[str]) -> Path:
+    if not isinstance(path, (str, os.PathLike)):
+        message = f"open(path={path!r}): path must be a str or a Path"
+        raise UsageError(message)
+    folder = Path(path)
+    if not folder.is_dir():
+        reason = "it is a file" if folder.exists() else "there is nothing at this path"
+        raise FormatError(path, "recording", f"{reason}; give the directory of a recording")
+    found = places.find_recordings(folder.absolute())
+    if not found:
+        raise FormatError(path, "recording", "neither a recording nor a folder that holds one")
+    if len(found) > 1:
+        names = ", ".join(recording.name for recording in found[:5])
+        more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+        message = f"open({os.fspath(path)!r}): {len(found)} recordings here ({names}{more}); name one"
+        raise UsageError(message)
+    return found[0]
+
+
+def _terminal_progress() -> Progress:
+    """Return a progress line for people who wait longer than a second at a terminal."""
+    began = time.monotonic()
+    at_terminal = sys.stderr is not None and sys.stderr.isatty()
+
+    def progress(stage: str, share: float) -> None:
+        if not at_terminal or time.monotonic() - began < 1:
+            return
+        end = "\n" if share >= 1 else ""
+        print(f"\rstrobe: {stage} {share:4.0%} ", end=end, file=sys.stderr, flush=True)
+
+    return progress
