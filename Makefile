@@ -5,6 +5,8 @@ PYTHON ?= python3
 PYTHONS ?= 3.10 3.11 3.12 3.13
 # More arguments for pytest or the benchmark: make test ARGS="-k fork"
 ARGS ?=
+# Frameworks to measure beside, each in an environment of its own; PEERS= for none
+PEERS ?= torch paddle jax
 
 ENVIRONMENT = $(PYTHON) tools/environment.py
 # $(call in,NAME) goes before a program of that environment.
@@ -46,8 +48,13 @@ docs:  ## Write docs/cli.md and docs/tables.md anew
 	$(call in,test)/python tools/make_docs.py
 
 .PHONY: bench
-bench:  ## Measure ourselves beside others in one run and print one table
-	$(call in,bench)/python benchmarks/run.py $(ARGS)
+bench:  ## Measure ourselves beside PEERS in one run and print one table
+	@peers=""; for peer in $(PEERS); do \
+		environment=$$($(ENVIRONMENT) bench-$$peer) || exit 1; \
+		peers="$$peers --peer $$peer=$$environment/bin/python"; \
+	done; \
+	environment=$$($(ENVIRONMENT) bench) && set -x && \
+	$$environment/bin/python benchmarks/run.py $$peers $(ARGS)
 
 .PHONY: test-all
 test-all: test-pythons test-pure test-lowest  ## Test all that can be tested on this machine

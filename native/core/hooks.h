@@ -12,8 +12,24 @@
 void python_forget_error(void);
 uint64_t python_forgotten_errors(void);
 
-// Calls strobe.record._support.<function>(*arguments); a new reference or NULL with an exception.
-PyObject *python_support(const char *function, PyObject *arguments);
+// The functions of strobe.record._support, which does in Python what need not be fast.
+typedef enum {
+  kCheckAttributes,
+  kDecorate,
+  kDescribeLane,
+  kEncodeAttributes,
+  kRebuildSpan,
+  kRefuseName,
+  kRefuseValue,
+  kSupportFunctions,
+} Support;
+
+// A borrowed reference, or NULL with an exception.
+PyObject *python_support(Support function);
+
+// Calls it and takes the reference to the arguments, which may be NULL with an exception; a new
+// reference or NULL with an exception.
+PyObject *python_call(Support function, PyObject *arguments);
 
 // The id of a str in the ring's log, defined there before it is returned; 0 when that failed.
 uint32_t string_id(Ring *ring, PyObject *text);
@@ -21,10 +37,10 @@ uint32_t string_id(Ring *ring, PyObject *text);
 // The id of the attributes' JSON text; 0 for none.
 uint32_t attributes_id(Ring *ring, PyObject *attributes);
 
-// Keyword arguments of a vectorcall as a new dict whose values are ones that we can keep, or NULL
-// with an exception. `caller` is for its message.
+// Keyword arguments of a vectorcall but the one at `except` (-1: all) as a new dict whose values are
+// ones that we can keep, or NULL with an exception. `caller` is for its message.
 PyObject *collect_attributes(const char *caller, PyObject *const *values, PyObject *names,
-                             Py_ssize_t from);
+                             Py_ssize_t except);
 
 // True when `name` is a str; else sets UsageError.
 bool check_name(const char *caller, PyObject *name);

@@ -24,8 +24,8 @@ static const void *lane_key(PyObject *context) {
 
 static void define_lane(Ring *ring, uint32_t lane, uint32_t context_number) {
   uint32_t serial = ring->serial;
-  PyObject *arguments = Py_BuildValue("(kI)", (unsigned long)syscall(SYS_gettid), context_number);
-  PyObject *text = arguments ? python_support("describe_lane", arguments) : NULL;
+  unsigned long tid = (unsigned long)syscall(SYS_gettid);
+  PyObject *text = python_call(kDescribeLane, Py_BuildValue("(kI)", tid, context_number));
   Py_ssize_t length = 0;
   const char *bytes = text ? PyUnicode_AsUTF8AndSize(text, &length) : NULL;
   if (bytes == NULL) {
@@ -34,7 +34,6 @@ static void define_lane(Ring *ring, uint32_t lane, uint32_t context_number) {
     log_define(ring->log, kDefineLane, lane, bytes, (size_t)length);
   }
   Py_XDECREF(text);
-  Py_XDECREF(arguments);
 }
 
 // Where the key is, or would be: open addressing, never more than half full.

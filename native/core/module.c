@@ -38,7 +38,7 @@ static PyObject *core_instant(PyObject *Py_UNUSED(module), PyObject *const *argu
   if (!check_name("instant", arguments[0])) return NULL;
   PyObject *attributes = NULL;
   if (keywords && PyTuple_GET_SIZE(keywords) > 0) {
-    attributes = collect_attributes("instant", arguments + count, keywords, 0);
+    attributes = collect_attributes("instant", arguments + count, keywords, -1);
     if (attributes == NULL) return NULL;
   }
   PyObject *result = put_point(arguments[0], attributes, 0, kKindInstant);
@@ -56,10 +56,7 @@ static PyObject *core_counter(PyObject *Py_UNUSED(module), PyObject *const *argu
   double value = PyFloat_AsDouble(arguments[1]);
   if (value == -1.0 && PyErr_Occurred()) {
     PyErr_Clear();
-    PyObject *pair = PyTuple_Pack(2, arguments[0], arguments[1]);
-    PyObject *never = pair ? python_support("refuse_value", pair) : NULL;
-    Py_XDECREF(never);
-    Py_XDECREF(pair);
+    Py_XDECREF(python_call(kRefuseValue, PyTuple_Pack(2, arguments[0], arguments[1])));
     return NULL;
   }
   uint64_t bits;

@@ -155,10 +155,7 @@ static PyObject *span_call(PyObject *object, PyObject *const *arguments, size_t 
     Py_RETURN_NONE;
   }
   if (count == 1 && keywords == NULL) {
-    PyObject *pair = PyTuple_Pack(2, object, arguments[0]);
-    PyObject *wrapper = pair ? python_support("decorate", pair) : NULL;
-    Py_XDECREF(pair);
-    return wrapper;
+    return python_call(kDecorate, PyTuple_Pack(2, object, arguments[0]));
   }
   PyErr_SetString(PyExc_TypeError, "a span is called with the one function that it decorates");
   return NULL;
@@ -169,11 +166,11 @@ static PyObject *span_vectorcall(PyObject *type, PyObject *const *arguments, siz
   Py_ssize_t count = PyVectorcall_NARGS(flags);
   Py_ssize_t keyword_count = keywords ? PyTuple_GET_SIZE(keywords) : 0;
   PyObject *name = count == 1 ? arguments[0] : NULL;
-  Py_ssize_t first_attribute = 0;
-  if (count == 0 && keyword_count > 0 &&
-      PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(keywords, 0), "name") == 0) {
-    name = arguments[0];
-    first_attribute = 1;
+  Py_ssize_t name_keyword = -1;
+  for (Py_ssize_t i = 0; count == 0 && name == NULL && i < keyword_count; i++) {
+    if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(keywords, i), "name") != 0) continue;
+    name = arguments[i];
+    name_keyword = i;
   }
   if (name == NULL) {
     PyErr_Format(PyExc_TypeError, "span() takes a name and keyword attributes (%zd values given)",
@@ -182,8 +179,8 @@ static PyObject *span_vectorcall(PyObject *type, PyObject *const *arguments, siz
   }
   if (!check_name("span", name)) return NULL;
   PyObject *attributes = NULL;
-  if (keyword_count > first_attribute) {
-    attributes = collect_attributes("span", arguments + count, keywords, first_attribute);
+  if (keyword_count > (name_keyword >= 0)) {
+    attributes = collect_attributes("span", arguments + count, keywords, name_keyword);
     if (attributes == NULL) return NULL;
   }
   Span *self;
@@ -228,16 +225,12 @@ static PyObject *span_repr(PyObject *object) {
 // A model that holds a span can be copied and pickled: the copy is a span that is not open.
 static PyObject *span_reduce(PyObject *object, PyObject *Py_UNUSED(nothing)) {
   PyObject *attributes = span_attributes(object, NULL);
-  PyObject *arguments =
-      attributes ? Py_BuildValue("(ON)", ((Span *)object)->name, attributes) : NULL;
-  PyObject *module = arguments ? PyImport_ImportModule("strobe.record._support") : NULL;
-  PyObject *rebuild = module ? PyObject_GetAttrString(module, "rebuild_span") : NULL;
-  Py_XDECREF(module);
+  PyObject *rebuild = attributes ? python_support(kRebuildSpan) : NULL;
   if (rebuild == NULL) {
-    Py_XDECREF(arguments);
+    Py_XDECREF(attributes);
     return NULL;
   }
-  return Py_BuildValue("(NN)", rebuild, arguments);
+  return Py_BuildValue("(O(ON))", rebuild, ((Span *)object)->name, attributes);
 }
 
 // __enter__ and __exit__ hand out the span itself instead of a bound method, because making two of

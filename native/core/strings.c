@@ -32,12 +32,25 @@ uint64_t python_forgotten_errors(void) {
   return forgotten_errors;
 }
 
-PyObject *python_support(const char *function, PyObject *arguments) {
-  PyObject *module = PyImport_ImportModule("strobe.record._support");
-  PyObject *callable = module ? PyObject_GetAttrString(module, function) : NULL;
+PyObject *python_support(Support function) {
+  static const char *const names[kSupportFunctions] = {
+      "check_attributes", "decorate",    "describe_lane", "encode_attributes",
+      "rebuild_span",     "refuse_name", "refuse_value",
+  };
+  static PyObject *functions[kSupportFunctions];
+  if (functions[function] == NULL) {
+    // Late, because it imports modules that `import strobe` can do without.
+    PyObject *module = PyImport_ImportModule("strobe.record._support");
+    functions[function] = module ? PyObject_GetAttrString(module, names[function]) : NULL;
+    Py_XDECREF(module);
+  }
+  return functions[function];
+}
+
+PyObject *python_call(Support function, PyObject *arguments) {
+  PyObject *callable = arguments ? python_support(function) : NULL;
   PyObject *result = callable ? PyObject_CallObject(callable, arguments) : NULL;
-  Py_XDECREF(callable);
-  Py_XDECREF(module);
+  Py_XDECREF(arguments);
   return result;
 }
 
@@ -103,43 +116,43 @@ uint32_t string_id(Ring *ring, PyObject *text) {
 uint32_t attributes_id(Ring *ring, PyObject *attributes) {
   if (attributes == NULL) return 0;
   uint32_t serial = ring->serial;
-  PyObject *arguments = PyTuple_Pack(1, attributes);
-  PyObject *text = arguments ? python_support("encode_attributes", arguments) : NULL;
+  PyObject *text = python_call(kEncodeAttributes, PyTuple_Pack(1, attributes));
   uint32_t id = text && recorder_owns(ring, serial) ? intern(ring, text) : 0;
   if (id == 0) python_forget_error();
   Py_XDECREF(text);
-  Py_XDECREF(arguments);
   return id;
 }
 
+// An int with too many digits has no JSON: one that is larger than a machine's is looked at.
 static bool is_plain(PyObject *value) {
-  return value == Py_None || PyUnicode_CheckExact(value) || PyLong_CheckExact(value) ||
-         PyFloat_CheckExact(value) || PyBool_Check(value);
+  if (PyLong_CheckExact(value)) {
+    int overflow = 0;
+    PyLong_AsLongLongAndOverflow(value, &overflow);
+    return overflow == 0;
+  }
+  return value == Py_None || PyUnicode_CheckExact(value) || PyFloat_CheckExact(value) ||
+         PyBool_Check(value);
 }
 
 PyObject *collect_attributes(const char *caller, PyObject *const *values, PyObject *names,
-                             Py_ssize_t from) {
+                             Py_ssize_t except) {
   PyObject *attributes = PyDict_New();
   bool plain = true;
-  for (Py_ssize_t i = from; attributes && i < PyTuple_GET_SIZE(names); i++) {
+  for (Py_ssize_t i = 0; attributes && i < PyTuple_GET_SIZE(names); i++) {
+    if (i == except) continue;
     plain = plain && is_plain(values[i]);
     if (PyDict_SetItem(attributes, PyTuple_GET_ITEM(names, i), values[i]) != 0) {
       Py_CLEAR(attributes);
     }
   }
   if (attributes == NULL || plain) return attributes;
-  PyObject *arguments = Py_BuildValue("(sO)", caller, attributes);
-  PyObject *checked = arguments ? python_support("check_attributes", arguments) : NULL;
-  Py_XDECREF(arguments);
+  PyObject *checked = python_call(kCheckAttributes, Py_BuildValue("(sO)", caller, attributes));
   Py_DECREF(attributes);
   return checked;
 }
 
 bool check_name(const char *caller, PyObject *name) {
   if (PyUnicode_Check(name)) return true;
-  PyObject *arguments = Py_BuildValue("(sO)", caller, name);
-  PyObject *never = arguments ? python_support("refuse_name", arguments) : NULL;
-  Py_XDECREF(never);
-  Py_XDECREF(arguments);
+  Py_XDECREF(python_call(kRefuseName, Py_BuildValue("(sO)", caller, name)));
   return false;
 }

@@ -13,8 +13,6 @@ Importing strobe imports no numpy, no polars and no framework: what needs them i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from strobe._version import __version__
 from strobe.errors import (
     CaptureError,
@@ -26,7 +24,10 @@ from strobe.errors import (
 )
 from strobe.record.recorder import counter, instant, span
 
+TYPE_CHECKING = False  # importing typing would be most of what `import strobe` costs
 if TYPE_CHECKING:
+    from typing import Any
+
     from strobe.session.profiler import Profiler
     from strobe.session.recording import Recording
     from strobe.session.recording import open_recording as open

@@ -17,6 +17,10 @@ _COROUTINE = 0x80 | 0x100
 _ASYNC_GENERATOR = 0x200
 
 
+# Made once: json.dumps with separators makes an encoder for each call.
+_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
 def refuse_name(caller: str, name: object) -> NoReturn:
     """Raise for a name that is no str."""
     message = f"{caller}(name={name!r}): name must be a str, not {type(name).__name__}"
@@ -38,16 +42,24 @@ def check_attributes(caller: str, attributes: dict[str, Any]) -> dict[str, Any]:
             json.dumps(value)
         except (TypeError, ValueError, RecursionError) as error:
             message = (
-                f"{caller}({key}={value!r}): an attribute is a str, int, float, bool, None, or "
+                f"{caller}({key}={_written(value)}): an attribute is a str, int, float, bool, None, or "
                 f"lists and dicts of these ({error}); pass str({key}) instead"
             )
             raise UsageError(message) from None
     return attributes
 
 
+def _written(value: object) -> str:
+    """Return the repr, where there is one: not of a list too deep or an int too long to print."""
+    try:
+        return repr(value)
+    except (RecursionError, ValueError):
+        return f"<{type(value).__name__}>"
+
+
 def encode_attributes(attributes: dict[str, Any]) -> str:
     """Return attributes as ASCII JSON: any text, lone surrogates too, comes back as it was."""
-    return json.dumps(attributes, separators=(",", ":"))
+    return _encode(attributes)
 
 
 def describe_lane(tid: int, context: int) -> str:
@@ -70,7 +82,9 @@ def rebuild_span(name: str, attributes: dict[str, Any]) -> Any:
 
 
 def _code_flags(function: Any) -> int:
-    while hasattr(function, "func"):  # functools.partial
+    import functools
+
+    while isinstance(function, functools.partial):
         function = function.func
     function = getattr(function, "__func__", function)
     code = getattr(function, "__code__", None)
@@ -100,9 +114,23 @@ def decorate(span: Any, function: _Function) -> _Function:
     elif flags & _ASYNC_GENERATOR:
 
         async def wrapper(*args: Any, **kwargs: Any) -> Any:
+            # What `yield from` does for a generator: async code has to spell it out.
+            items = function(*args, **kwargs)
             with span:
-                async for item in function(*args, **kwargs):
-                    yield item
+                try:
+                    item = await items.__anext__()
+                    while True:
+                        try:
+                            sent = yield item
+                        except GeneratorExit:
+                            await items.aclose()
+                            raise
+                        except BaseException as error:
+                            item = await items.athrow(error)
+                        else:
+                            item = await items.asend(sent)
+                except StopAsyncIteration:
+                    return
 
     elif flags & _GENERATOR:
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import os
 import sys
-from types import ModuleType
 
 from strobe.errors import CaptureError, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
 
 CONTROL_VARIABLE = "STROBE_CONTROL"
 CHOICE_VARIABLE = "STROBE_RECORDER"

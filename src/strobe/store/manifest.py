@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import socket
 import time
 from dataclasses import asdict, dataclass, field, replace
@@ -14,6 +13,7 @@ from typing import Any
 
 from strobe.errors import FormatError
 from strobe.store.layout import FORMAT_VERSION
+from strobe.store.upgrade import upgrade
 
 FILE_NAME = "strobe.json"
 
@@ -77,7 +77,7 @@ def boot_id() -> str:
 
 def new_id() -> str:
     """Return an id that no other recording has."""
-    return secrets.token_hex(8)
+    return os.urandom(8).hex()
 
 
 def is_alive(pid: int, start: int, host: str, boot: str) -> bool | None:
@@ -111,15 +111,7 @@ def read(recording: Path) -> Manifest:
         raise FormatError(recording, FILE_NAME, "not there, so this is no recording") from None
     except ValueError as error:
         raise FormatError(path, "content", f"not JSON ({error})") from None
-    version = content.get("format") if isinstance(content, dict) else None
-    if not isinstance(version, int):
-        raise FormatError(path, "format", "no format version, so this is no recording of strobe")
-    if version > FORMAT_VERSION:
-        reason = (
-            f"format {version} is newer than this strobe reads (up to {FORMAT_VERSION}); "
-            f"install strobe {content.get('strobe', 'of that format')} or later"
-        )
-        raise FormatError(path, "format", reason)
+    content = upgrade(path, content)
     try:
         start = Anchor(**content.pop("start"))
         stop = content.pop("stop")

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All benchmarks in one run: prints one table, writes JSON, and with --docs the page in docs/.
+
+Each part runs in its own process. Peers that need a framework run in that framework's environment
+(`--peer torch=PATH/bin/python`), which holds strobe too, so that every ratio is of one process.
+"""
+
+import argparse
+import json
+import platform
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+# Traces of other tools, where they lie beside the project.
+TRACES = ROOT.parent / "shared" / "data"
+
+Json = dict[str, Any]
+
+
+@dataclass
+class Row:
+    what: str
+    ours: str
+    others: str
+    target: str
+    holds: bool | None = None
+
+
+def part(script: str, *arguments: str, python: str = sys.executable) -> Json:
+    """Run one script in a process of its own and return what it printed."""
+    print(f"  {script} {' '.join(arguments)} ...", file=sys.stderr, flush=True)
+    done = subprocess.run(
+        [python, str(HERE / script), *arguments], check=True, capture_output=True, text=True, cwd=HERE
+    )
+    found: Json = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def measure_import(rounds: int) -> Json:
+    """Wall time of bare Python and of `import strobe`, in turn; milliseconds."""
+    programs = {"bare": "pass", "strobe": "import strobe"}
+    spent: dict[str, list[float]] = {name: [] for name in programs}
+    for _ in range(rounds):
+        for name in random.sample(list(programs), len(programs)):
+            began = time.perf_counter()
+            subprocess.run([sys.executable, "-c", programs[name]], check=True)
+            spent[name].append((time.perf_counter() - began) * 1e3)
+    added = [ours - bare for ours, bare in zip(spent["strobe"], spent["bare"], strict=True)]
+    return {
+        "bare_ms": statistics.median(spent["bare"]),
+        "strobe_ms": statistics.median(spent["strobe"]),
+        "added_ms": statistics.median(added),
+        "added_p10_ms": sorted(added)[len(added) // 10],
+        "added_p90_ms": sorted(added)[9 * len(added) // 10],
+    }
+
+
+def measure_recording(count: int) -> Json:
+    """Record and stop in one process; the table in another, from a log that nobody has touched."""
+    with tempfile.TemporaryDirectory() as folder:
+        recorded = part("record_many.py", str(count), folder)
+        wait_for_finalizer(next(Path(folder).iterdir()))
+    with tempfile.TemporaryDirectory() as folder:
+        part("record_many.py", str(count), folder, "--no-finalizer")
+        table = part("cold_table.py", folder)
+    return {**recorded, "table": table}
+
+
+def wait_for_finalizer(recording: Path) -> None:
+    deadline = time.monotonic() + 120
+    while (recording / "log").exists() or not (recording / "tables").exists():
+        if time.monotonic() > deadline:
+            sys.exit(f"the finalizer did not write the tables of {recording}")
+        time.sleep(0.1)
+
+
+def measure_stored() -> Json:
+    found = sorted([*TRACES.glob("kineto/**/*.json*"), *TRACES.glob("hta/**/*.json*")])
+    large = [path for path in found if path.stat().st_size > 100_000]
+    return part("stored_bytes.py", *map(str, large)) if large else {}
+
+
+def run(arguments: argparse.Namespace) -> Json:
+    rounds = "60" if arguments.quick else "200"
+    results: Json = {
+        "when": time.strftime("%Y-%m-%d"),
+        "machine": f"{platform.machine()}, {_processor()}, {_cores()} cores, {platform.system()}",
+        "python": platform.python_version(),
+        "command": "make bench",
+        "spans": part("spans.py", "--rounds", rounds),
+        "peers": {},
+        "import": measure_import(20 if arguments.quick else 60),
+        "recordings": {},
+        "stored": measure_stored(),
+    }
+    for count in (100_000, 1_000_000) if arguments.quick else (100_000, 1_000_000, 10_000_000):
+        results["recordings"][str(count)] = measure_recording(count)
+    for name, python in arguments.peers.items():
+        results["peers"][name] = part("spans.py", "--rounds", rounds, python=python)
+        if name == "torch":
+            count = "100000" if arguments.quick else "1000000"
+            results["torch_table"] = part("torch_table.py", count, python=python)
+    return results
+
+
+def rows(results: Json) -> Iterator[Row]:
+    yield from span_rows(results)
+    added = results["import"]
+    yield Row(
+        "import strobe",
+        f"+{added['added_ms']:.1f} ms",
+        f"bare Python {added['bare_ms']:.1f} ms",
+        "≤ 30 ms",
+        added["added_ms"] <= 30,
+    )
+    torch = results.get("torch_table")
+    for count, figures in results["recordings"].items():
+        other = ""
+        if torch and str(torch["spans"]) == count:
+            other = f"torch {torch['stop_ms']:,.0f} ms"
+        stop = figures["stop_ms"]
+        yield Row(f"stop() at {int(count):,}", f"{stop:.1f} ms", other, "≤ 50 ms", stop <= 50)
+    for count, figures in results["recordings"].items():
+        table = figures["table"]
+        one_million = count == "1000000"
+        other = ""
+        holds = table["peak_mb"] <= 300 if one_million else None
+        if torch and str(torch["spans"]) == count:
+            seconds = torch["stop_ms"] / 1e3 + torch["table_s"]
+            other = f"torch {seconds:.1f} s, {torch['peak_mb']:,.0f} MB"
+            holds = bool(holds) and table["table_s"] <= seconds / 100
+        yield Row(
+            f"operator table of {int(count):,}, cold",
+            f"{table['table_s']:.2f} s, {table['peak_mb']:.0f} MB",
+            other,
+            "≤ 1/100 of torch, ≤ 300 MB" if one_million else "",
+            holds,
+        )
+    for count, figures in results["recordings"].items():
+        above = figures["memory_above_bare_mb"]
+        growth = figures["memory_growth_mb"]
+        other = ""
+        if torch and str(torch["spans"]) == count:
+            other = f"torch {torch['memory_above_bare_mb']:,.0f} MB"
+        yield Row(
+            f"memory while recording {int(count):,}",
+            f"+{above:.1f} MB ({growth:+.1f} on the way)",
+            other,
+            "≤ 64 MB, constant",
+            above <= 64 and growth <= 4,
+        )
+    for name, figures in results["stored"].items():
+        size = figures["bytes_per_row"]
+        judged = figures["rows"] >= 1000
+        yield Row(
+            f"stored: {name[:40]}",
+            f"{size:.2f} B/event",
+            f"{figures['rows']:,} events",
+            "≤ 10 B" if judged else "(too small to judge)",
+            size <= 10 if judged else None,
+        )
+
+
+def span_rows(results: Json) -> Iterator[Row]:
+    floor_name = "empty C manager, made before"
+    runs = [("", results["spans"]), *results["peers"].items()]
+    for state, limit in (("on", 2), ("off", 1)):
+        main = results["spans"][state]
+        floor = main.get(floor_name)
+        for name, figures in main.items():
+            ratio = f"{figures['median'] / floor['median']:.2f}× the empty manager" if floor else ""
+            judged = floor and name == "strobe.span, made each time"
+            yield Row(
+                f"{name} ({state})",
+                _spread(figures),
+                "" if name == floor_name else ratio,
+                f"≤ {limit}×" if judged else "",
+                figures["median"] <= limit * floor["median"] if judged else None,
+            )
+        limits = {"torch record_function": 40, "paddle RecordEvent": 25, "jax TraceAnnotation": 2}
+        for _, run_of in runs[1:]:
+            ours = run_of[state]["strobe.span, made each time"]["median"]
+            for name, times in limits.items():
+                if name not in run_of[state]:
+                    continue
+                theirs = run_of[state][name]
+                factor = theirs["median"] / ours
+                yield Row(
+                    f"strobe.span beside {name} ({state})",
+                    f"{ours:.0f} ns",
+                    f"{_spread(theirs)}: {factor:.1f}× ours",
+                    f"≥ {times}×" if state == "on" else "",
+                    factor >= times if state == "on" else None,
+                )
+
+
+def _spread(figures: Json) -> str:
+    return f"{figures['median']:.0f} ns ({figures['min']:.0f} to {figures['p90']:.0f})"
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def _cores() -> int:
+    return len([line for line in Path("/proc/cpuinfo").open() if line.startswith("processor")])
+
+
+def mark(holds: bool | None) -> str:
+    return "" if holds is None else "yes" if holds else "NO"
+
+
+def show(table: list[Row]) -> None:
+    cells = [("what", "strobe", "beside it", "must be", "holds")]
+    cells += [(row.what, row.ours, row.others, row.target, mark(row.holds)) for row in table]
+    widths = [max(len(row[column]) for row in cells) for column in range(5)]
+    for row in cells:
+        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+
+
+def page(results: Json, table: list[Row]) -> str:
+    lines = [
+        "# Benchmarks",
+        "",
+        f"The last run of `{results['command']}`: {results['when']}, {results['machine']}, "
+        f"Python {results['python']}. This page is written by that command (`ARGS=--docs`).",
+        "",
+        "Costs of a span are medians over shuffled, interleaved batches, with minimum and 90th",
+        "percentile in parentheses; the empty loop is taken off. Peers run in the same process as",
+        "strobe, each with its own default way to mark an interval. The machine is shared and noisy:",
+        "trust ratios.",
+        "",
+        "| what | strobe | beside it | must be | holds |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row.what} | {row.ours} | {row.others} | {row.target} | {mark(row.holds)} |"
+        for row in table
+    ]
+    lines += [
+        "",
+        "- **recording** (on): all profilers record while all contenders run; viztracer only during its",
+        "  own batches, because it slows every Python call. The rows of other contenders stand in the",
+        "  first column too: what is measured is named there.",
+        "- **operator table, cold**: a new process opens a log that nobody has touched: imports, recovery,",
+        "  nesting, Parquet and the table. torch: `stop()` and `key_averages().table()`.",
+        "- **stored**: the `spans` table of traces that other tools wrote, without arguments.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, smaller recordings")
+    parser.add_argument("--docs", action="store_true", help="write docs/benchmarks.md")
+    parser.add_argument("--json", default="benchmarks/results.json", help="where the figures go")
+    parser.add_argument("--peer", action="append", default=[], metavar="NAME=PYTHON")
+    arguments = parser.parse_args()
+    arguments.peers = dict(peer.split("=", 1) for peer in arguments.peer)
+    if shutil.which("cc") is None and shutil.which("gcc") is None:
+        print("no C compiler: the empty manager, our floor, is left out", file=sys.stderr)
+
+    results = run(arguments)
+    table = list(rows(results))
+    show(table)
+    (ROOT / arguments.json).write_text(json.dumps(results, indent=1) + "\n")
+    if arguments.docs:
+        (ROOT / "docs" / "benchmarks.md").write_text(page(results, table))
+
+
+if __name__ == "__main__":
+    main()
