@@ -41,7 +41,11 @@ def part(script: str, *arguments: str, python: str = sys.executable) -> Json:
     """Run one script in a process of its own and return what it printed."""
     print(f"  {script} {' '.join(arguments)} ...", file=sys.stderr, flush=True)
     done = subprocess.run(
-        [python, str(HERE / script), *arguments], check=True, capture_output=True, text=True, cwd=HERE
+        [python, str(HERE / script), *arguments],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=HERE,
     )
     found: Json = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -229,7 +233,9 @@ def show(table: list[Row]) -> None:
     cells += [(row.what, row.ours, row.others, row.target, mark(row.holds)) for row in table]
     widths = [max(len(row[column]) for row in cells) for column in range(5)]
     for row in cells:
-        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+        print(
+            "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+        )
 
 
 def page(results: Json, table: list[Row]) -> str:
@@ -241,8 +247,8 @@ def page(results: Json, table: list[Row]) -> str:
         "",
         "Costs of a span are medians over shuffled, interleaved batches, with minimum and 90th",
         "percentile in parentheses; the empty loop is taken off. Peers run in the same process as",
-        "strobe, each with its own default way to mark an interval. The machine is shared and noisy:",
-        "trust ratios.",
+        "strobe, each with its own default way to mark an interval. The machine is shared and",
+        "noisy: trust ratios.",
         "",
         "| what | strobe | beside it | must be | holds |",
         "|---|---|---|---|---|",
@@ -253,11 +259,10 @@ def page(results: Json, table: list[Row]) -> str:
     ]
     lines += [
         "",
-        "- **recording** (on): all profilers record while all contenders run; viztracer only during its",
-        "  own batches, because it slows every Python call. The rows of other contenders stand in the",
-        "  first column too: what is measured is named there.",
-        "- **operator table, cold**: a new process opens a log that nobody has touched: imports, recovery,",
-        "  nesting, Parquet and the table. torch: `stop()` and `key_averages().table()`.",
+        "- **on**: all profilers record while all contenders run; viztracer only during its own",
+        "  batches, because it slows every Python call.",
+        "- **operator table, cold**: a new process opens a log that nobody has touched: imports,",
+        "  recovery, nesting, Parquet and the table. torch: `stop()` and `key_averages().table()`.",
         "- **stored**: the `spans` table of traces that other tools wrote, without arguments.",
         "",
     ]

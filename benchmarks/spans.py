@@ -160,7 +160,9 @@ def peers() -> list[Contender]:
     if installed("torch"):
         from torch.profiler import record_function
 
-        found.append(Contender("torch record_function", manager(lambda: record_function("span")), 300))
+        found.append(
+            Contender("torch record_function", manager(lambda: record_function("span")), 300)
+        )
     if installed("paddle"):
         from paddle.profiler import RecordEvent
 
@@ -168,7 +170,9 @@ def peers() -> list[Contender]:
     if installed("jax"):
         from jax.profiler import TraceAnnotation
 
-        found.append(Contender("jax TraceAnnotation", manager(lambda: TraceAnnotation("span")), 1000))
+        found.append(
+            Contender("jax TraceAnnotation", manager(lambda: TraceAnnotation("span")), 1000)
+        )
     return found
 
 

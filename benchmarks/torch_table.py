@@ -10,8 +10,9 @@ import sys
 import time
 
 import torch
-from record_many import NAMES, resident_kb
 from torch.profiler import ProfilerActivity, profile, record_function
+
+from record_many import NAMES, resident_kb
 
 
 def main() -> None:

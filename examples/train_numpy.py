@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,8 @@ class Network:
 
     def __init__(self, widths: list[int], noise: np.random.Generator) -> None:
         self.weights = [
-            noise.normal(0, np.sqrt(2 / a), (a, b)) for a, b in zip(widths, widths[1:], strict=False)
+            noise.normal(0, np.sqrt(2 / rows), (rows, columns))
+            for rows, columns in pairwise(widths)
         ]
         self.biases = [np.zeros(b) for b in widths[1:]]
         self.moments = [(np.zeros_like(p), np.zeros_like(p)) for p in self.parameters()]
@@ -120,7 +122,9 @@ def train(steps: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--steps", type=int, default=300, help="training steps (300)")
-    parser.add_argument("--output", default="strobe_data", help="folder of recordings (strobe_data)")
+    parser.add_argument(
+        "--output", default="strobe_data", help="folder of recordings (strobe_data)"
+    )
     arguments = parser.parse_args()
 
     with strobe.Profiler(output=arguments.output) as profiler:
@@ -137,7 +141,7 @@ def main() -> None:
         "Next:\n"
         f"  strobe info {path}\n"
         f"  python -c \"import strobe; print(strobe.open('{path}').spans().collect())\"\n"
-        "  put `with strobe.span(\"...\"):` around your own code (docs/getting-started.md)"
+        '  put `with strobe.span("..."):` around your own code (docs/getting-started.md)'
     )
 
 

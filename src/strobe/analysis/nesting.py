@@ -8,8 +8,12 @@ from numpy.typing import NDArray
 
 try:
     from strobe.analysis import _kernels as kernels
+
+    KIND = "C"
 except ImportError:  # not built here: same results, 0.7 s instead of 0.02 s per million rows
     from strobe.analysis import _nesting_python as kernels  # type: ignore[no-redef]
+
+    KIND = "Python"
 
 
 def nest(

@@ -19,7 +19,9 @@ from strobe.store import inventory, places
 
 
 def clean(
-    path: Path = typer.Argument(Path("strobe_data"), help="A recording, or a folder of recordings."),
+    path: Path = typer.Argument(
+        Path("strobe_data"), help="A recording, or a folder of recordings."
+    ),
     older_than: float = typer.Option(
         7.0, "--older-than", min=0.0, help="Delete what is older than this many days."
     ),

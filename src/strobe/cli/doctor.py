@@ -41,7 +41,7 @@ def doctor(
         "platform": f"{sys.platform} {platform.machine()}",
         "recorder": recorder.KIND,
         "recorder_reason": recorder.REASON,
-        "kernels": "C" if nesting.kernels.__name__.endswith("_kernels") else "Python",
+        "kernels": nesting.KIND,
         **{name: _version(name) for name in ("polars", "numpy", *_FRAMEWORKS)},
         **_try_recording(),
     }

@@ -74,13 +74,16 @@ def _within(part: Gathered, window: _Window) -> Gathered:
 
 
 def _cut(log: Log, window: _Window) -> tuple[Gathered, NDArray[np.bool_]]:
-    """Return the spans that began in the window, by start, and which of them had not ended by its end."""
+    """Return the spans that began in the window, by start, and which had not ended by its end."""
     ended = _within(log.spans, window)
     never_ended = _within(log.unfinished, window)
     if len(never_ended):
         never_ended.dur_ns[:] = window.end_ns - never_ended.start_ns
         ended = Gathered(
-            *(np.concatenate(pair) for pair in zip(vars(ended).values(), vars(never_ended).values(), strict=True))
+            *(
+                np.concatenate(pair)
+                for pair in zip(vars(ended).values(), vars(never_ended).values(), strict=True)
+            )
         )
     unfinished = np.zeros(len(ended), bool)
     unfinished[len(ended) - len(never_ended) :] = True
@@ -167,7 +170,13 @@ def _counters(part: Gathered, log: Log) -> dict[str, Column]:
 
 
 def _threads(log: Log) -> dict[str, Column]:
-    kinds = {"pid": pl.Int64, "tid": pl.Int64, "thread": pl.String, "context": pl.Int64, "process": pl.String}
+    kinds = {
+        "pid": pl.Int64,
+        "tid": pl.Int64,
+        "thread": pl.String,
+        "context": pl.Int64,
+        "process": pl.String,
+    }
     columns: dict[str, Column] = {"lane": np.arange(len(log.lanes), dtype=np.int32)}
     for name, kind in kinds.items():
         columns[name] = pl.Series([lane[name] for lane in log.lanes], dtype=kind)
@@ -194,7 +203,9 @@ def _completeness(
         "own_ns": pl.Series([own_ns]),
         "drain_ns": pl.Series([sum(process.drain_ns for process in processes)]),
         "clock_residual_ns": pl.Series([_residual_ns(manifest)], dtype=pl.Int64),
-        "note": pl.Series(["; ".join(_notes(manifest, processes, window)) or None], dtype=pl.String),
+        "note": pl.Series(
+            ["; ".join(_notes(manifest, processes, window)) or None], dtype=pl.String
+        ),
     }
 
 
@@ -225,7 +236,9 @@ def _notes(manifest: Manifest, processes: list[ProcessLog], window: _Window) -> 
     return notes
 
 
-def _metadata(manifest: Manifest, processes: list[ProcessLog], window: _Window) -> dict[str, Column]:
+def _metadata(
+    manifest: Manifest, processes: list[ProcessLog], window: _Window
+) -> dict[str, Column]:
     facts: Mapping[str, Any] = {
         "name": manifest.name,
         "id": manifest.id,

@@ -66,7 +66,12 @@ def gather(processes: Iterable[ProcessLog]) -> Log:
     """Number names and lanes over all processes and sort the records by kind."""
     names, attributes = Texts(), Texts()
     lanes: list[dict[str, Any]] = []
-    parts: dict[str, list[Gathered]] = {"spans": [], "unfinished": [], "instants": [], "counters": []}
+    parts: dict[str, list[Gathered]] = {
+        "spans": [],
+        "unfinished": [],
+        "instants": [],
+        "counters": [],
+    }
     for process in processes:
         translate = _Translation(process, names, attributes, lanes)
         spans = translate.columns(_of_kind(process.records, layout.KIND_SPAN))
@@ -81,7 +86,9 @@ def gather(processes: Iterable[ProcessLog]) -> Log:
         lost = part.name < 0
         if lost.any():
             part.name[lost] = names.number(LOST_NAME)
-    return Log(**merged, names=list(names.numbers), attributes=list(attributes.numbers), lanes=lanes)
+    return Log(
+        **merged, names=list(names.numbers), attributes=list(attributes.numbers), lanes=lanes
+    )
 
 
 class _Translation:
@@ -120,7 +127,7 @@ class _Translation:
 
 
 def _number_lanes(process: ProcessLog, lanes: list[dict[str, Any]]) -> NDArray[np.int32]:
-    """Add the process's lanes to the list; a lane whose definition was lost is there without one."""
+    """Add the process's lanes to the list; one whose definition was lost is there without it."""
     used = [np.unique(records["lane"]) for records in (*process.records, *process.open)]
     numbers = np.unique(np.concatenate([*used, np.array(list(process.lanes), np.uint32)]))
     lane_of = np.full(int(numbers.max(initial=0)) + 1, -1, np.int32)
@@ -176,7 +183,10 @@ def _unfinished(begun: list[Gathered], ended: Gathered) -> Gathered:
     seen = set(zip(maybe.start_ns.tolist(), maybe.lane.tolist(), maybe.name.tolist(), strict=True))
     keep = []
     keys = zip(
-        candidates.start_ns.tolist(), candidates.lane.tolist(), candidates.name.tolist(), strict=True
+        candidates.start_ns.tolist(),
+        candidates.lane.tolist(),
+        candidates.name.tolist(),
+        strict=True,
     )
     for row, key in enumerate(keys):
         if key not in seen:
@@ -191,7 +201,9 @@ def _concatenate(parts: list[Gathered]) -> Gathered:
     if not parts:
         none = np.zeros(0, np.int64)
         return Gathered(none, none, *([np.zeros(0, np.int32)] * 3))
-    return Gathered(*(np.concatenate(columns) for columns in zip(*map(_columns, parts), strict=True)))
+    return Gathered(
+        *(np.concatenate(columns) for columns in zip(*map(_columns, parts), strict=True))
+    )
 
 
 def _columns(part: Gathered) -> list[NDArray[Any]]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The finalizer process: nobody's child, one thread, low priority, one at a time per host and user."""
+"""The finalizer process: nobody's child, one thread, low priority, one at a time per user."""
 
 from __future__ import annotations
 

@@ -69,7 +69,10 @@ def _is_over(recording: Path, content: manifest.Manifest) -> bool:
     """Say whether no process can add to the recording any more."""
     if content.stop is not None:
         return True
-    if manifest.is_alive(content.pid, content.process_start, content.host, content.boot) is not False:
+    if (
+        manifest.is_alive(content.pid, content.process_start, content.host, content.boot)
+        is not False
+    ):
         return False
     for log in places.linked_logs(places.log_of(recording, content)):
         for process in chunk_log.processes(log):
@@ -81,7 +84,7 @@ def _is_over(recording: Path, content: manifest.Manifest) -> bool:
 
 @contextlib.contextmanager
 def _locked(recording: Path) -> Iterator[None]:
-    """Let one process at a time finalize a recording; a directory we cannot write in needs no lock."""
+    """Let one process at a time finalize a recording; one we cannot write in needs no lock."""
     try:
         import fcntl
 

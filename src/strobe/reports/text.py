@@ -15,7 +15,6 @@ from rich.text import Text
 
 from strobe.reports.numbers import format_bytes, format_count, format_ns, format_share
 
-
 # Column title -> its text. Those at the end go first where the terminal is narrow.
 _OPERATOR_COLUMNS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "calls": lambda row: format_count(row["calls"]),
@@ -44,13 +43,16 @@ def operator_table(operators: pl.DataFrame, top: int, width: int) -> Table:
         table.add_row(Text(printable(row["name"])), *texts)
     hidden = operators.height - len(rows)
     rest = f"{hidden} more names; " if hidden else ""
-    table.caption = f"{rest}share: of the {format_ns(operators['self_ns'].sum())} spent in spans"
+    busy = format_ns(int(operators["self_ns"].sum()))
+    table.caption = f"{rest}share: of the {busy} spent in spans"
     return table
 
 
 def breakdown_table(breakdown: pl.DataFrame, of: str) -> Table:
     """Return where the time of the spans named `of` goes (analysis.breakdown)."""
-    table = _table(f"where the time of {printable(of)} goes", "part", "calls", "time", "each", "share")
+    table = _table(
+        f"where the time of {printable(of)} goes", "part", "calls", "time", "each", "share"
+    )
     for row in breakdown.iter_rows(named=True):
         table.add_row(
             Text(printable(row["name"])),
@@ -59,7 +61,7 @@ def breakdown_table(breakdown: pl.DataFrame, of: str) -> Table:
             format_ns(row["per_parent_ns"]),
             format_share(row["share"]),
         )
-    whole = format_ns(breakdown["total_ns"].sum())
+    whole = format_ns(int(breakdown["total_ns"].sum()))
     table.caption = f"each: per {printable(of)}; share: of the {whole} spent in {printable(of)}"
     return table
 
@@ -67,8 +69,8 @@ def breakdown_table(breakdown: pl.DataFrame, of: str) -> Table:
 def completeness_line(completeness: Mapping[str, Any]) -> str:
     """Return one line that says what is missing and what the profiler cost."""
     line = (
-        f"{format_count(completeness['collected'])} of {format_count(completeness['asked'])} records, "
-        f"{format_count(completeness['dropped'])} dropped, "
+        f"{format_count(completeness['collected'])} of {format_count(completeness['asked'])} "
+        f"records, {format_count(completeness['dropped'])} dropped, "
         f"{format_count(completeness['unfinished'])} unfinished; "
         f"profiler's own time about {format_ns(completeness['own_ns'])} in the program's threads"
     )
@@ -125,7 +127,9 @@ def printable(text: str) -> str:
 
 
 def _table(title: str, first: str, *others: str) -> Table:
-    table = Table(title=title, title_justify="left", caption_justify="left", box=SIMPLE_HEAD, padding=(0, 1))
+    table = Table(
+        title=title, title_justify="left", caption_justify="left", box=SIMPLE_HEAD, padding=(0, 1)
+    )
     # Only names are folded where the terminal is narrow; a cut number would be a wrong one.
     table.add_column(first, overflow="fold", min_width=12)
     for name in others:

@@ -88,7 +88,9 @@ class Profiler:
             boot=manifest.boot_id(),
             pid=os.getpid(),
             process_start=manifest.process_start(os.getpid()) or 0,
-            log=os.path.relpath(log, path) if log.is_relative_to(self._output.absolute()) else str(log),
+            log=os.path.relpath(log, path)
+            if log.is_relative_to(self._output.absolute())
+            else str(log),
             start=start,
             span_cost_ns=max(0.0, recorder.core.calibrate()),
             metadata={
@@ -109,7 +111,8 @@ class Profiler:
         shown, not raised.
         """
         if not self._is_recording() or self._manifest is None or self._path is None:
-            raise StateError("stop() while not recording; call start() first")
+            message = "stop() while not recording; call start() first"
+            raise StateError(message)
         began_ns = time.perf_counter_ns()
         stop = manifest.Anchor.now()
         ending.remove(self._manifest.id)
@@ -135,9 +138,11 @@ class Profiler:
         from strobe.session.recording import open_recording
 
         if self._path is None:
-            raise StateError("recording before start(); record something first")
+            message = "recording before start(); record something first"
+            raise StateError(message)
         if self._is_recording():
-            raise StateError("recording while still recording; call stop() first")
+            message = "recording while still recording; call stop() first"
+            raise StateError(message)
         return open_recording(self._path)
 
     def __enter__(self) -> Profiler:
@@ -151,7 +156,7 @@ class Profiler:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop recording, unless the block did, or this is a forked child of the one that started."""
+        """Stop recording, unless the block did, or this is a forked child of the starter."""
         if self._is_recording():
             self.stop()
 

@@ -123,7 +123,9 @@ def _find(path: str | os.PathLike[str]) -> Path:
     if len(found) > 1:
         names = ", ".join(recording.name for recording in found[:5])
         more = f" and {len(found) - 5} more" if len(found) > 5 else ""
-        message = f"open({os.fspath(path)!r}): {len(found)} recordings here ({names}{more}); name one"
+        message = (
+            f"open({os.fspath(path)!r}): {len(found)} recordings here ({names}{more}); name one"
+        )
         raise UsageError(message)
     return found[0]
 

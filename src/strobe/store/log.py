@@ -66,7 +66,9 @@ class _Ring:
 
 def read(directory: Path) -> list[ProcessLog]:
     """Return the logs of all processes that recorded into `directory`, by file name."""
-    prefixes = sorted(path.name.removesuffix(".definitions") for path in directory.glob("*.definitions"))
+    prefixes = sorted(
+        path.name.removesuffix(".definitions") for path in directory.glob("*.definitions")
+    )
     return [_read_process(directory, prefix) for prefix in prefixes]
 
 
@@ -83,7 +85,9 @@ def processes(directory: Path) -> list[dict[str, Any]]:
 def _read_process(directory: Path, prefix: str) -> ProcessLog:
     log = ProcessLog(prefix)
     # Rings before chunks: a record that leaves its ring while we read is then found in a chunk.
-    rings = [ring for path in sorted(directory.glob(f"{prefix}.*.ring")) if (ring := _read_ring(path))]
+    rings = [
+        ring for path in sorted(directory.glob(f"{prefix}.*.ring")) if (ring := _read_ring(path))
+    ]
     chunks = list(_read_chunks(directory / f"{prefix}.chunks", log))
     # Definitions last: each is written before its first use.
     _read_definitions(directory / f"{prefix}.definitions", log)
@@ -126,7 +130,11 @@ def _read_ring(path: Path) -> _Ring | None:
         return None
     with view:
         magic, _, number, capacity, slots, _ = layout.RING_HEAD.unpack_from(view)
-        if magic != layout.RING_MAGIC or capacity != layout.RING_RECORDS or slots != layout.OPEN_SLOTS:
+        if (
+            magic != layout.RING_MAGIC
+            or capacity != layout.RING_RECORDS
+            or slots != layout.OPEN_SLOTS
+        ):
             return None
         head = _word(view, layout.HEAD_OFFSET)
         copied = np.frombuffer(view[layout.RECORDS_OFFSET :], RECORD)

@@ -59,10 +59,13 @@ class Manifest:
 
 
 def process_start(pid: int) -> int | None:
-    """Return the clock tick at which a process of this host started, None when there is none."""
+    """Return the clock tick at which a process of this host started, None when there is none.
+
+    A zombie is none: it has ended, and nobody has asked how.
+    """
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-        return int(text.rpartition(")")[2].split()[19])
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        return None if fields[0] in "ZX" else int(fields[19])
     except (OSError, IndexError, ValueError):
         return None
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where things lie: a recording's directory, its log, its tables, this user's runtime directory.
 
-    <recording>/strobe.json        the manifest
-    <recording>/log/               chunk log; gone once every recording that needs it has its tables
-    <recording>/log/refs/<id>      names a recording (or a log) that needs this log too
-    <recording>/log/links/<id>     names a log that belongs to this one: a child's own recording
-    <recording>/tables/*.parquet   the tables; there as a whole or not at all
+<recording>/strobe.json        the manifest
+<recording>/log/               chunk log; gone once every recording that needs it has its tables
+<recording>/log/refs/<id>      names a recording (or a log) that needs this log too
+<recording>/log/links/<id>     names a log that belongs to this one: a child's own recording
+<recording>/tables/*.parquet   the tables; there as a whole or not at all
 """
 
 from __future__ import annotations

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands as a user types them, on recordings made for the occasion."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import strobe
+from strobe.store import manifest
+
+
+def run(*arguments: str | Path, environment: dict[str, str] | None = None) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "strobe", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        env=os.environ | (environment or {}),
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def record(output: Path, name: str, spans: int = 3) -> Path:
+    with strobe.Profiler(output=output, name=name) as profiler:
+        for number in range(spans):
+            with strobe.span("work", number=number):
+                strobe.counter("loss", number)
+    return profiler.recording.path
+
+
+def make_older(recording: Path, days: float) -> None:
+    path = recording / manifest.FILE_NAME
+    content = json.loads(path.read_text())
+    content["start"]["wall_ns"] -= int(days * 86_400e9)
+    path.write_text(json.dumps(content))
+
+
+def test_info_counts_what_was_recorded(tmp_path: Path) -> None:
+    recording = record(tmp_path, "training", spans=7)
+
+    status, out, _ = run("info", tmp_path, "--json")
+
+    facts = json.loads(out)
+    assert status == 0
+    assert facts["path"] == str(recording)
+    assert (facts["name"], facts["spans"], facts["counters"], facts["instants"]) == (
+        "training",
+        7,
+        7,
+        0,
+    )
+    (source,) = facts["completeness"]
+    assert (source["asked"], source["collected"], source["dropped"]) == (14, 14, 0)
+    assert source["own_ns"] > 0
+
+
+def test_info_says_it_in_words(tmp_path: Path) -> None:
+    record(tmp_path, "training")
+
+    status, out, _ = run("info", tmp_path, environment={"COLUMNS": "200"})
+
+    assert status == 0
+    assert "training" in out
+    assert "6 of 6 records, 0 dropped, 0 unfinished" in out
+
+
+def test_info_lists_the_recordings_of_a_folder(tmp_path: Path) -> None:
+    paths = {str(record(tmp_path, name)) for name in ("one", "two")}
+
+    status, out, _ = run("info", tmp_path, "--json")
+
+    assert status == 0
+    assert {row["path"] for row in json.loads(out)} == paths
+    assert {row["state"] for row in json.loads(out)} == {"complete"}
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda path: None, "there is nothing at this path"),
+        (lambda path: path.write_text("x"), "it is a file"),
+        (lambda path: path.mkdir(), "neither a recording nor a folder that holds one"),
+    ],
+)
+def test_info_on_what_is_no_recording_says_so_in_one_line(tmp_path: Path, make, reason) -> None:
+    path = tmp_path / "thing"
+    make(path)
+
+    status, out, err = run("info", path)
+
+    assert (status, out) == (1, "")
+    assert reason in err
+    assert err.count("\n") == 1
+
+
+def test_wrong_usage_has_its_own_status() -> None:
+    assert run("info")[0] == 2
+    assert run("no-such-verb")[0] == 2
+    assert run("clean", "--older-than", "-1")[0] == 2
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert run("--version")[1].strip() == strobe.__version__
+
+
+@pytest.mark.parametrize("recorder", ["c", "python"])
+def test_doctor_names_the_recorder_and_proves_it(recorder: str) -> None:
+    status, out, err = run("doctor", "--json", environment={"STROBE_RECORDER": recorder})
+    if recorder == "c" and "cannot be loaded" in err:
+        pytest.skip("this installation has no C core")
+
+    facts = json.loads(out)
+    assert status == 0
+    assert facts["recorder"].lower() == recorder
+    assert facts["a recording"] == "works"
+    assert facts["kill_9_safe"] is True
+    assert facts["span_cost_ns"] > 0
+
+
+def test_doctor_refuses_a_recorder_that_does_not_exist() -> None:
+    status, _, err = run("doctor", environment={"STROBE_RECORDER": "fortran"})
+
+    assert status != 0
+    assert "STROBE_RECORDER='fortran': must be 'c' or 'python'" in err
+
+
+def test_clean_shows_and_keeps_unless_told_to_delete(tmp_path: Path) -> None:
+    old, new = record(tmp_path, "old"), record(tmp_path, "new")
+    make_older(old, days=30)
+
+    status, out, _ = run("clean", tmp_path, environment={"COLUMNS": "200"})
+
+    assert status == 0
+    assert old.name in out
+    assert new.name not in out
+    assert "add --yes" in out
+    assert old.is_dir()
+
+
+def test_clean_deletes_only_what_is_old(tmp_path: Path) -> None:
+    old, new = record(tmp_path, "old"), record(tmp_path, "new")
+    make_older(old, days=30)
+
+    status, out, _ = run("clean", tmp_path, "--older-than", "7", "--yes", "--json")
+
+    (row,) = json.loads(out)
+    assert status == 0
+    assert row["path"] == str(old)
+    assert row["size_bytes"] > 0
+    assert not old.exists()
+    assert new.is_dir()
+
+
+def test_clean_spares_a_recording_that_is_being_made(tmp_path: Path) -> None:
+    profiler = strobe.Profiler(output=tmp_path, name="running")
+    profiler.start()
+    try:
+        status, out, _ = run("clean", tmp_path, "--older-than", "0", "--yes", "--json")
+        left = list(tmp_path.iterdir())
+    finally:
+        profiler.stop()
+
+    assert (status, json.loads(out)) == (0, [])
+    assert len(left) == 1
+    assert profiler.recording.completeness()["dropped"].item() == 0
+
+
+def test_clean_of_a_missing_folder_is_an_error(tmp_path: Path) -> None:
+    status, _, err = run("clean", tmp_path / "nowhere")
+
+    assert status == 1
+    assert "there is no such folder" in err
