@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When something is recorded: the recorder, its control page, windows. No analysis, no framework."""
+"""When something is recorded: the recorder, its control page, windows. Knows no framework."""

@@ -1,285 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python recorder's log: rings in shared memory, the chunk file, the definitions file.
-
-What native/core/ring.c, log.c and strings.c do, without a drain thread. Knows no spans.
-"""
+"""One process's part of a chunk log, as log.c and strings.c, without a drain thread."""
 
 from __future__ import annotations
 
 import errno
-import mmap
 import os
-import signal
-import struct
-import sys
 import zlib
 from pathlib import Path
-from threading import RLock, get_native_id
-from time import monotonic_ns
+from threading import get_native_id
 from typing import Any
 
+from strobe.record._python_files import AppendFile, forget_error, give_back, is_network
+from strobe.record._python_ring import (
+    FAILED_ERRNO,
+    HEAD,
+    SPARE,
+    TAIL,
+    Ring,
+    map_private,
+    map_ring,
+)
 from strobe.record._support import describe_lane
 from strobe.store import layout
 
-# Past these the table of strings is emptied and strings get new numbers.
+# Past these the table of strings is emptied and strings get new numbers: a program that makes up
+# names without end must not grow without end.
 MOST_STRINGS = 131072
 MOST_BYTES = 16 << 20
-MOST_LANES = 65536
-
-# Records that a signal handler or a finalizer may add while its thread writes a chunk.
-SPARE = 256
-
-# Fields of a ring as 64-bit words: a memoryview stores one with a single instruction, so whoever
-# looks at the file after a kill -9 sees the old value or the new one.
-HEAD = layout.HEAD_OFFSET // 8
-TAIL = layout.TAIL_OFFSET // 8
-DROPPED = layout.DROPPED_OFFSET // 8
-OWN_NS = layout.OWN_NS_OFFSET // 8
-DRAIN_NS = layout.DRAIN_NS_OFFSET // 8
-FAILED_ERRNO = layout.FAILED_ERRNO_OFFSET // 8
-OPEN = layout.OPEN_OFFSET // 8
-
-_NETWORK_FILE_SYSTEMS = frozenset(
-    "9p afs beegfs ceph cifs coda gpfs lustre nfs nfs4 smb3 smbfs".split()
-)
-_FLAGS = os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
-_RING_HEADER = struct.Struct("<5I")  # layout.RING_HEAD after the magic
-
-
-def give_back(error: BaseException) -> None:
-    """Raise the error again if one of the program's signal handlers raised it while we worked."""
-    handlers = [getattr(signal.getsignal(n), "__code__", None) for n in signal.valid_signals()]
-    trace = error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code in handlers:
-            raise error
-        trace = trace.tb_next
-
-
-def _refuse_past_limit(end: int) -> None:
-    """Raise EFBIG instead of writing past RLIMIT_FSIZE, which may be SIGXFSZ and death."""
-    try:
-        import resource
-    except ImportError:
-        return
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-    if limit != resource.RLIM_INFINITY and end > limit:
-        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
-
-
-def _write_at(fd: int, data: memoryview, offset: int) -> None:
-    while data:
-        if hasattr(os, "pwrite"):
-            written = os.pwrite(fd, data, offset)
-        else:
-            os.lseek(fd, offset, os.SEEK_SET)
-            written = os.write(fd, data)
-        if written == 0:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        data = data[written:]
-        offset += written
-
-
-class AppendFile:
-    """A file that only grows. A failed write leaves the offset where it was, so the next one
-    overwrites the torn bytes and the file stays readable. Needs the log's lock.
-    """
-
-    __slots__ = ("fd", "offset")
-
-    def __init__(self, path: str) -> None:
-        self.fd = -1
-        self.fd = os.open(path, os.O_WRONLY | _FLAGS, 0o600)
-        self.offset = 0
-
-    def append(self, *parts: bytes | memoryview) -> None:
-        """Write the parts, or raise OSError."""
-        began = offset = self.offset
-        # Taken before it is filled: a signal handler that appends in between goes behind it.
-        self.offset += sum(map(len, parts))
-        try:
-            _refuse_past_limit(self.offset)
-            for part in parts:
-                _write_at(self.fd, memoryview(part), offset)
-                offset += len(part)
-        except BaseException:
-            self.offset = began
-            raise
-
-    def close(self) -> None:
-        """Close the file; later writes fail."""
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    # Rings hold their log and threads hold their rings, so the last thread to leave closes it.
-    __del__ = close
-
-
-def _is_network(directory: str) -> bool:
-    """A shared mapping on such a file system is slow, incoherent or lost with the network."""
-    try:
-        device = os.stat(directory).st_dev
-        mounts = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
-    except OSError:
-        return False
-    number = f"{os.major(device)}:{os.minor(device)}"
-    for fields in map(str.split, mounts):
-        if fields[2] == number:
-            kind = fields[fields.index("-") + 1]
-            return kind in _NETWORK_FILE_SYSTEMS or kind.startswith("fuse")
-    return False
-
-
-def _map_file(path: str) -> mmap.mmap | None:
-    """Map a new file whose blocks exist: touching a hole on a full disk is SIGBUS."""
-    try:
-        fd = os.open(path, os.O_RDWR | _FLAGS, 0o600)
-    except OSError as error:
-        give_back(error)
-        return None
-    try:
-        _refuse_past_limit(layout.RING_BYTES)
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(fd, 0, layout.RING_BYTES)
-        else:
-            _write_at(fd, memoryview(bytes(layout.RING_BYTES)), 0)
-        if sys.version_info >= (3, 13):
-            return mmap.mmap(fd, layout.RING_BYTES, trackfd=False)
-        return mmap.mmap(fd, layout.RING_BYTES)
-    except BaseException as error:
-        Path(path).unlink()
-        give_back(error)
-        if not isinstance(error, (OSError, ValueError)):
-            raise
-        return None
-    finally:
-        os.close(fd)
-
-
-def _map_elsewhere(directory: str, link: str) -> mmap.mmap | None:
-    """Elsewhere on this host, with a link in the log's directory that leads the reader there."""
-    path = Path(directory).absolute() / f"strobe-{Path(link).name}"
-    memory = _map_file(str(path))
-    if memory is None:
-        return None
-    try:
-        Path(link).symlink_to(path)
-    except OSError as error:
-        path.unlink()
-        give_back(error)
-        return None
-    return memory
-
-
-def map_private() -> mmap.mmap:
-    """Return the memory of a ring that is in no file."""
-    if hasattr(mmap, "MAP_PRIVATE"):
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        return mmap.mmap(-1, layout.RING_BYTES, flags=flags)
-    return mmap.mmap(-1, layout.RING_BYTES)
-
-
-class Ring:
-    """A ring as its thread sees it. Only `orphan`, `generation`, `free` and the words of the
-    memory are touched by others, each by operations that are atomic with and without a GIL.
-    """
-
-    __slots__ = (
-        "anonymous",
-        "contexts",
-        "free",
-        "generation",
-        "head",
-        "lane",
-        "lane_key",
-        "lanes",
-        "limit",
-        "log",
-        "memory",
-        "number",
-        "orphan",
-        "serial",
-        "strings",
-        "words",
-        "writing",
-    )
-
-    generation: int  # 0: stale, whatever the control page says
-    limit: int  # the head at which there is something to do besides writing
-    lane: int  # -1: not asked for yet
-    orphan: bool  # its thread has ended: the next new thread takes it
-
-    def __init__(self, log: Log, number: int, memory: mmap.mmap, anonymous: bool) -> None:
-        self.generation = 0
-        self.serial = log.serial
-        self.head = 0
-        self.limit = layout.RING_RECORDS - SPARE
-        self.memory = memory
-        self.words = memoryview(memory).cast("Q")
-        # Open slots as the number of their first word.
-        self.free = [OPEN + 4 * slot for slot in reversed(range(layout.OPEN_SLOTS))]
-        self.log = log
-        self.strings = log.strings
-        self.number = number
-        self.anonymous = anonymous
-        self.orphan = False
-        self.writing = False
-        self.forget_lanes()
-
-    def forget_lanes(self) -> None:
-        """Prepare for another thread."""
-        self.lanes: dict[int, int] = {}
-        self.lane_key = self.lane = -1
-        self.contexts = 0
-
-    def write_header(self) -> None:
-        """Make it a ring for those who look at the file."""
-        capacity, slots = layout.RING_RECORDS, layout.OPEN_SLOTS
-        _RING_HEADER.pack_into(
-            self.memory, 4, layout.FORMAT_VERSION, self.number, capacity, slots, os.getpid()
-        )
-        # Last: a reader passes over a ring whose maker was killed before this line.
-        self.memory[0:4] = layout.RING_MAGIC.to_bytes(4, "little")
-
-    def find_lane(self, key: int) -> int:
-        """Return the lane of a key (0: the thread, else a task), from now on the current one."""
-        lane = self.lanes.get(key)
-        if lane is None:
-            if len(self.lanes) >= MOST_LANES:
-                self.lanes.clear()
-            self.contexts += key != 0
-            lane = self.log.define_lane(self.contexts if key else 0)
-            self.lanes[key] = lane
-        self.lane = lane
-        self.lane_key = key
-        return lane
-
-    def make_room(self) -> bool:
-        """Called when head reaches limit; False when there is no room afterwards."""
-        if self.writing:
-            # We are in a signal handler or finalizer, above the frame that writes the chunk, and
-            # the spare records are used up.
-            self.words[DROPPED] += 1
-            return False
-        began_ns = monotonic_ns()
-        try:
-            self.writing = True
-            self.limit = self.words[TAIL] + layout.RING_RECORDS
-            # An exception may have kept a written record from being published.
-            self.words[HEAD] = self.head
-            self.log.write_chunk(self)
-        finally:
-            self.limit = self.words[TAIL] + layout.RING_RECORDS - SPARE
-            self.writing = False
-        self.words[OWN_NS] += monotonic_ns() - began_ns
-        return True
-
-    def leave_to_parent(self, memory: mmap.mmap) -> None:
-        """In a forked child: whatever a frame that was interrupted still writes goes nowhere."""
-        self.generation = 0
-        self.memory = memory
-        self.words = memoryview(memory).cast("Q")
 
 
 def _process_start() -> int:
@@ -311,7 +58,7 @@ class Log:
         self.serial = serial
         self.generation = generation
         self.lock = lock
-        self.keep_rings = not _is_network(directory)
+        self.keep_rings = not is_network(directory)
         self.rings: list[Ring] = []
         self.next_ring = 0
         self.strings: dict[str, int] = {}
@@ -319,7 +66,6 @@ class Log:
         self.next_string = 1
         self.next_lane = 0
         self.lost_definitions = 0
-        self.forgotten_errors = 0
         self.failed_errno = 0  # the first write that failed
         self.chunks = AppendFile(f"{self.prefix}.chunks")
         self.definitions = AppendFile(f"{self.prefix}.definitions")
@@ -371,8 +117,7 @@ class Log:
         try:
             text = describe_lane(get_native_id(), context)
         except Exception as error:  # a Thread's name may be anything
-            give_back(error)
-            self.forgotten_errors += 1
+            forget_error(error)
             return lane
         self.define(layout.DEFINE_LANE, lane, text.encode())
         return lane
@@ -387,12 +132,7 @@ class Log:
                     return ring
             number = self.next_ring
             self.next_ring = number + 1
-            path = f"{self.prefix}.{number}.ring"
-            memory = (
-                (_map_file(path) if self.keep_rings else None)
-                or _map_elsewhere(os.environ.get("TMPDIR") or "/tmp", path)
-                or _map_elsewhere("/dev/shm", path)
-            )
+            memory = map_ring(f"{self.prefix}.{number}.ring", self.keep_rings)
             ring = Ring(self, number, memory or map_private(), memory is None)
             ring.write_header()
             self.rings.append(ring)
@@ -424,8 +164,7 @@ class Log:
                 self.failed_errno = self.failed_errno or error.errno or errno.EIO
                 ring.words[FAILED_ERRNO] = self.failed_errno
                 if count >= layout.RING_RECORDS - SPARE:
-                    ring.words[DROPPED] += count // 2
-                    ring.words[TAIL] = tail + count // 2
+                    ring.drop_half()
             else:
                 ring.words[TAIL] = head
 
@@ -436,7 +175,7 @@ class Log:
         with self.lock:
             rings, self.rings = self.rings, []
             for ring in rings:
-                ring.generation = 0
+                ring.generation = -1
                 if ring.anonymous:
                     self.write_chunk(ring)
 

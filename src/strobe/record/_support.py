@@ -42,8 +42,8 @@ def check_attributes(caller: str, attributes: dict[str, Any]) -> dict[str, Any]:
             json.dumps(value)
         except (TypeError, ValueError, RecursionError) as error:
             message = (
-                f"{caller}({key}={_written(value)}): an attribute is a str, int, float, bool, None, or "
-                f"lists and dicts of these ({error}); pass str({key}) instead"
+                f"{caller}({key}={_written(value)}): an attribute is a str, int, float, bool, "
+                f"None, or lists and dicts of these ({error}); pass str({key}) instead"
             )
             raise UsageError(message) from None
     return attributes
@@ -106,42 +106,58 @@ def decorate(span: Any, function: _Function) -> _Function:
         raise UsageError(message)
     flags = _code_flags(function)
     if flags & _COROUTINE:
-
-        async def wrapper(*args: Any, **kwargs: Any) -> Any:
-            with span:
-                return await function(*args, **kwargs)
-
+        wrapper = _around_coroutine(span, function)
     elif flags & _ASYNC_GENERATOR:
-
-        async def wrapper(*args: Any, **kwargs: Any) -> Any:
-            # What `yield from` does for a generator: async code has to spell it out.
-            items = function(*args, **kwargs)
-            with span:
-                try:
-                    item = await items.__anext__()
-                    while True:
-                        try:
-                            sent = yield item
-                        except GeneratorExit:
-                            await items.aclose()
-                            raise
-                        except BaseException as error:
-                            item = await items.athrow(error)
-                        else:
-                            item = await items.asend(sent)
-                except StopAsyncIteration:
-                    return
-
+        wrapper = _around_async_generator(span, function)
     elif flags & _GENERATOR:
-
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            with span:
-                return (yield from function(*args, **kwargs))
-
+        wrapper = _around_generator(span, function)
     else:
-
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            with span:
-                return function(*args, **kwargs)
-
+        wrapper = _around_call(span, function)
     return functools.wraps(function)(wrapper)  # type: ignore[return-value]
+
+
+def _around_call(span: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        with span:
+            return function(*args, **kwargs)
+
+    return wrapper
+
+
+def _around_coroutine(span: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        with span:
+            return await function(*args, **kwargs)
+
+    return wrapper
+
+
+def _around_generator(span: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        with span:
+            return (yield from function(*args, **kwargs))
+
+    return wrapper
+
+
+def _around_async_generator(span: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    async def wrapper(*args: Any, **kwargs: Any) -> Any:
+        # What `yield from` does for a generator: async code has to spell it out.
+        items = function(*args, **kwargs)
+        with span:
+            try:
+                item = await items.__anext__()
+                while True:
+                    try:
+                        sent = yield item
+                    except GeneratorExit:
+                        await items.aclose()
+                        raise
+                    except BaseException as error:
+                        item = await items.athrow(error)
+                    else:
+                        item = await items.asend(sent)
+            except StopAsyncIteration:
+                return
+
+    return wrapper

@@ -60,7 +60,7 @@ def open_window(recording: Path, recording_id: str) -> Path:
 
 
 def close_window(recording_id: str) -> dict[str, int]:
-    """Close the window, and with the last one switch recording off; return the recorder's figures."""
+    """Close the window, with the last one switch recording off; return the recorder's figures."""
     with _process.lock:
         stats: dict[str, int] = recorder.core.stats()
         del _process.open[recording_id]
