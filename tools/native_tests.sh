@@ -22,12 +22,15 @@ case $kind in
 plain) ;;
 asan)
     flags+=(-fsanitize=address,undefined -fno-sanitize-recover=all)
+    # It warns of "__asan_handle_no_return" in the spawn tests: it does not know clone()'s stacks.
     export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1
     export UBSAN_OPTIONS=print_stacktrace=1
     ;;
 tsan)
-    flags+=(-fsanitize=thread)
-    export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+    # The one fence is about another process, which ThreadSanitizer does not see anyway.
+    flags+=(-fsanitize=thread -Wno-tsan -DRECORDS_PER_THREAD=60000)
+    # A forked child has none of the parent's threads, and starts a drain thread of its own.
+    export TSAN_OPTIONS=die_after_fork=0:report_thread_leaks=0:halt_on_error=1:second_deadlock_stack=1
     # ThreadSanitizer cannot place its shadow when the kernel randomises addresses widely.
     if setarch "$(uname -m)" -R true 2>/dev/null; then
         runner=(setarch "$(uname -m)" -R)
@@ -35,14 +38,16 @@ tsan)
     ;;
 valgrind)
     need valgrind valgrind
+    flags+=(-DRECORDS_PER_THREAD=60000 -DUNDER_VALGRIND)
     runner=(valgrind --quiet --error-exitcode=99 --leak-check=full
-        --errors-for-leak-kinds=definite,indirect --track-fds=no --fair-sched=yes)
+        --show-leak-kinds=definite,indirect --errors-for-leak-kinds=definite,indirect
+        --track-fds=no --fair-sched=yes)
     ;;
 aarch64)
     compiler=aarch64-linux-gnu-gcc
     need "$compiler" "gcc-aarch64-linux-gnu libc6-dev-arm64-cross"
     need qemu-aarch64 qemu-user
-    flags+=(-static)
+    flags+=(-static -DRECORDS_PER_THREAD=100000 -DUNDER_QEMU)
     runner=(qemu-aarch64)
     ;;
 *)

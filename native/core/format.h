@@ -100,7 +100,7 @@ _Static_assert(sizeof(ChunkHeader) == 32, "CHUNK is a file format");
 
 typedef enum {
   kDefineString = 1,   // UTF-8, lone surrogates as their three bytes
-  kDefineLane = 2,     // JSON: tid, ident, thread, context
+  kDefineLane = 2,     // JSON: tid, thread, context
   kDefineProcess = 3,  // JSON: pid, parent, host, start, recorder, ...
 } DefinitionKind;
 

@@ -8,7 +8,8 @@
 
 #include "recorder.h"
 
-// A failure of ours must not reach the profiled program: it is counted and shown at stop.
+// A failure of ours must not reach the profiled program: it is counted and shown at stop. What is no
+// Exception (KeyboardInterrupt from a signal handler) is the program's and stays set.
 void python_forget_error(void);
 uint64_t python_forgotten_errors(void);
 
@@ -31,11 +32,12 @@ PyObject *python_support(Support function);
 // reference or NULL with an exception.
 PyObject *python_call(Support function, PyObject *arguments);
 
-// The id of a str in the ring's log, defined there before it is returned; 0 when that failed.
-uint32_t string_id(Ring *ring, PyObject *text);
+// The id of a str in the ring's log; 0 when there can be none. `*defined` is cleared when it could
+// not be written there: then it must not be kept, so that its next use tries again.
+uint32_t string_id(Ring *ring, PyObject *text, bool *defined);
 
-// The id of the attributes' JSON text; 0 for none.
-uint32_t attributes_id(Ring *ring, PyObject *attributes);
+// The same for the attributes' JSON text; 0 for none.
+uint32_t attributes_id(Ring *ring, PyObject *attributes, bool *defined);
 
 // Keyword arguments of a vectorcall but the one at `except` (-1: all) as a new dict whose values are
 // ones that we can keep, or NULL with an exception. `caller` is for its message.
@@ -45,14 +47,20 @@ PyObject *collect_attributes(const char *caller, PyObject *const *values, PyObje
 // True when `name` is a str; else sets UsageError.
 bool check_name(const char *caller, PyObject *name);
 
-uint32_t lane_slow(Ring *ring, PyObject *context);
+uint32_t lane_slow(Ring *ring, const PyThreadState *thread);
+
+// Whether lane_id will run no Python code. The version tells a context from another at its address.
+static inline bool lane_is_known(const Ring *ring) {
+  const PyThreadState *thread = PyThreadState_GET();
+  return ring->lane_known && ring->lane_context == thread->context &&
+         ring->lane_version == thread->context_ver;
+}
 
 // The calling thread's lane: one for each Python context, so that asyncio's tasks do not nest in
 // each other.
 static inline uint32_t lane_id(Ring *ring) {
-  PyObject *context = PyThreadState_GET()->context;
-  if (__builtin_expect(ring->lane_known && ring->lane_context == context, 1)) return ring->lane;
-  return lane_slow(ring, context);
+  if (__builtin_expect(lane_is_known(ring), 1)) return ring->lane;
+  return lane_slow(ring, PyThreadState_GET());
 }
 
 extern PyTypeObject SpanType;

@@ -59,22 +59,38 @@ static bool grow(Ring *ring) {
   return true;
 }
 
-uint32_t lane_slow(Ring *ring, PyObject *context) {
-  uint32_t serial = ring->serial;
-  const void *key = lane_key(context);
+// The lane of a context. Its place is taken before Python code runs, which may want it too.
+static uint32_t context_lane(Ring *ring, const void *key) {
   if (ring->lane_count == kMostContexts) ring_forget_lanes(ring);
   if (ring->lane_count * 2 >= ring->lane_capacity && !grow(ring)) return ring->lane;
   LaneEntry *entry = probe(ring->lanes, ring->lane_capacity, key);
-  uint32_t lane = entry->lane;
-  if (!entry->used) {
-    lane = atomic_fetch_add(&ring->log->next_lane, 1);
-    *entry = (LaneEntry){.context = key, .lane = lane, .used = true};
-    ring->lane_count++;
-    define_lane(ring, lane, key ? ++ring->contexts : 0);
-    if (!recorder_owns(ring, serial)) return lane;
-  }
+  if (entry->used) return entry->lane;
+  uint32_t lane = atomic_fetch_add(&ring->log->next_lane, 1);
+  *entry = (LaneEntry){.context = key, .lane = lane, .used = true};
+  ring->lane_count++;
+  define_lane(ring, lane, ++ring->contexts);
+  return lane;
+}
+
+static uint32_t base_lane(Ring *ring) {
+  if (ring->base_lane_known) return ring->base_lane;
+  ring->base_lane = atomic_fetch_add(&ring->log->next_lane, 1);
+  ring->base_lane_known = true;
+  uint32_t lane = ring->base_lane;
+  define_lane(ring, lane, 0);
+  return lane;
+}
+
+uint32_t lane_slow(Ring *ring, const PyThreadState *thread) {
+  uint32_t serial = ring->serial;
+  const void *context = thread->context;
+  uint64_t version = thread->context_ver;
+  const void *key = lane_key(thread->context);
+  uint32_t lane = key ? context_lane(ring, key) : base_lane(ring);
+  if (!recorder_owns(ring, serial)) return lane;
   ring->lane = lane;
   ring->lane_context = context;
+  ring->lane_version = version;
   ring->lane_known = true;
   return lane;
 }

@@ -21,11 +21,12 @@ static PyObject *put_point(PyObject *name, PyObject *attributes, uint64_t value,
   if (ring == NULL) Py_RETURN_NONE;
   uint32_t serial = ring->serial;
   Record record = {.start_ns = now_ns, .dur_ns = value, .kind = (uint8_t)kind};
-  record.attributes = attributes_id(ring, attributes);
-  record.name = recorder_owns(ring, serial) ? string_id(ring, name) : 0;
+  bool defined = true;
+  record.attributes = attributes_id(ring, attributes, &defined);
+  record.name = recorder_owns(ring, serial) ? string_id(ring, name, &defined) : 0;
   record.lane = recorder_owns(ring, serial) ? lane_id(ring) : 0;
   if (record.name && recorder_owns(ring, serial)) ring_put(ring, &record);
-  Py_RETURN_NONE;
+  return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *core_instant(PyObject *Py_UNUSED(module), PyObject *const *arguments,
@@ -55,6 +56,9 @@ static PyObject *core_counter(PyObject *Py_UNUSED(module), PyObject *const *argu
   if (!check_name("counter", arguments[0])) return NULL;
   double value = PyFloat_AsDouble(arguments[1]);
   if (value == -1.0 && PyErr_Occurred()) {
+    if (!PyErr_ExceptionMatches(PyExc_TypeError) && !PyErr_ExceptionMatches(PyExc_OverflowError)) {
+      return NULL;
+    }
     PyErr_Clear();
     Py_XDECREF(python_call(kRefuseValue, PyTuple_Pack(2, arguments[0], arguments[1])));
     return NULL;
@@ -65,12 +69,14 @@ static PyObject *core_counter(PyObject *Py_UNUSED(module), PyObject *const *argu
 }
 
 static PyObject *core_use_control(PyObject *Py_UNUSED(module), PyObject *arguments) {
-  const char *path;
+  PyObject *path, *encoded = NULL;
   int create;
-  if (!PyArg_ParseTuple(arguments, "zp", &path, &create)) return NULL;
-  int failure = recorder_use_control(path, create);
-  if (failure) return raise_errno(failure, path ? path : "shared memory");
-  Py_RETURN_NONE;
+  if (!PyArg_ParseTuple(arguments, "Op", &path, &create)) return NULL;
+  if (path != Py_None && !PyUnicode_FSConverter(path, &encoded)) return NULL;
+  int failure = recorder_use_control(encoded ? PyBytes_AS_STRING(encoded) : NULL, create);
+  if (failure) raise_errno(failure, encoded ? PyBytes_AS_STRING(encoded) : "shared memory");
+  Py_XDECREF(encoded);
+  return failure ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *core_start(PyObject *Py_UNUSED(module), PyObject *argument) {
@@ -84,7 +90,11 @@ static PyObject *core_start(PyObject *Py_UNUSED(module), PyObject *argument) {
 }
 
 static PyObject *core_stop(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing)) {
-  int failure = recorder_stop();
+  int failure;
+  // It may wait for the drain thread to finish a write.
+  Py_BEGIN_ALLOW_THREADS;
+  failure = recorder_stop();
+  Py_END_ALLOW_THREADS;
   if (failure) return raise_errno(failure, NULL);
   Py_RETURN_NONE;
 }
@@ -181,6 +191,9 @@ static int execute(PyObject *module) {
 
 static PyModuleDef_Slot slots[] = {
     {Py_mod_exec, execute},
+#if PY_VERSION_HEX >= 0x030c0000
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
     {0, NULL},
 };
 

@@ -10,12 +10,15 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "guard.h"
 
 static ControlPage off_page;
 ControlPage *_Atomic recorder_control = &off_page;
 _Thread_local Ring *recorder_thread_ring FAST_TLS;
-// The generation in which this thread could not get a ring: asked once, not at each span.
+// The generation, and the page it is of, in which this thread could not get a ring: asked once, not
+// at each span.
 static _Thread_local uint32_t refused_generation FAST_TLS;
+static _Thread_local const ControlPage *refused_page FAST_TLS;
 
 // The one piece of global state: rings belong to the process, whatever sessions come and go.
 static struct {
@@ -34,6 +37,8 @@ static void unreference(Log *log) {
 static void retire_ring(Ring *ring) {
   Log *log = ring->log;
   pthread_mutex_lock(&log->write_lock);
+  // A child that follows the control page gets here without anyone having closed its log.
+  if (ring->anonymous) log_write_chunk(log, ring);
   for (Ring **link = &log->rings; *link; link = &(*link)->next) {
     if (*link != ring) continue;
     *link = ring->next;
@@ -42,6 +47,22 @@ static void retire_ring(Ring *ring) {
   pthread_mutex_unlock(&log->write_lock);
   ring_free(ring);
   unreference(log);
+}
+
+static bool has_open_spans(const Ring *ring) {
+  for (int slot = 0; slot < kOpenSlots; slot++) {
+    if (atomic_load_explicit(&ring->open[slot].start_ns, memory_order_acquire)) return true;
+  }
+  return false;
+}
+
+// No thread will come for these any more. One with an open span stays mapped: the thread that ends
+// the span may be about to clear its slot.
+static void retire_orphans(Log *log) {
+  for (Ring *ring = log->rings, *next; ring; ring = next) {
+    next = ring->next;
+    if (ring->orphan && !has_open_spans(ring)) retire_ring(ring);
+  }
 }
 
 // The log gets no more threads' rings; those that have one notice at their next record, because
@@ -53,9 +74,12 @@ static void close_log(void) {
   log_hold_drainer(log);
   pthread_mutex_lock(&log->write_lock);
   for (Ring *ring = log->rings; ring; ring = ring->next) {
+    // Another control page may come to the same generation.
+    atomic_store_explicit(&ring->generation, 0, memory_order_relaxed);
     if (ring->anonymous) log_write_chunk(log, ring);
   }
   pthread_mutex_unlock(&log->write_lock);
+  retire_orphans(log);
   unreference(log);
 }
 
@@ -77,6 +101,7 @@ static Ring *adopt_orphan(Log *log) {
     if (!ring->orphan) continue;
     ring->orphan = false;
     ring->contexts = 0;
+    ring->lane_known = ring->base_lane_known = false;
     ring_forget_lanes(ring);
     return ring;
   }
@@ -100,6 +125,8 @@ static Ring *attach_locked(uint32_t generation) {
   char directory[kPathBytes];
   // Switched off, or on again elsewhere: the next record asks again.
   if (!read_directory(generation, directory)) return NULL;
+  refused_generation = generation;
+  refused_page = recorder_page();
   if (recorder.log == NULL || recorder.log->generation != generation) {
     close_log();
     recorder.log = log_open(directory, ++recorder.serial, generation);
@@ -114,13 +141,14 @@ static Ring *attach_locked(uint32_t generation) {
     if (ring == NULL) return NULL;
     log->references++;
   }
+  refused_generation = 0;
   atomic_store_explicit(&ring->generation, generation, memory_order_relaxed);
   pthread_setspecific(recorder.thread_end, ring);
   return ring;
 }
 
 Ring *recorder_attach(uint32_t generation) {
-  if (refused_generation == generation) return NULL;
+  if (refused_generation == generation && refused_page == recorder_page()) return NULL;
   uint64_t began_ns = clock_ns();
   pthread_mutex_lock(&recorder.lock);
   Ring *stale = recorder_thread_ring;
@@ -129,7 +157,6 @@ Ring *recorder_attach(uint32_t generation) {
   if (stale) retire_ring(stale);
   Ring *ring = attach_locked(generation);
   recorder_thread_ring = ring;
-  if (ring == NULL) refused_generation = generation;
   pthread_mutex_unlock(&recorder.lock);
   if (ring) {
     atomic_fetch_add_explicit(&ring->shared->own_ns, clock_ns() - began_ns, memory_order_relaxed);
@@ -157,7 +184,8 @@ static void after_fork_in_parent(void) {
 // The rings are the parent's. The child follows the control page into the same directory with
 // files of its own; a span it inherited open is the parent's to end (its serial is another).
 static void after_fork_in_child(void) {
-  pthread_mutex_init(&recorder.lock, NULL);
+  // The one thread here is the copy of the one that took the locks.
+  pthread_mutex_unlock(&recorder.lock);
   Log *log = recorder.log;
   recorder.log = NULL;
   recorder.serial++;
@@ -170,7 +198,7 @@ static void after_fork_in_child(void) {
     log->rings = ring->next;
     ring_free(ring);
   }
-  pthread_mutex_init(&log->write_lock, NULL);
+  pthread_mutex_unlock(&log->write_lock);
   log_free(log);
 }
 
@@ -186,14 +214,7 @@ int recorder_initialize(void) {
 
 // Rings of this process's log do not know the new page's generations.
 static void switch_control(ControlPage *page) {
-  if (recorder.log) {
-    pthread_mutex_lock(&recorder.log->write_lock);
-    for (Ring *ring = recorder.log->rings; ring; ring = ring->next) {
-      atomic_store_explicit(&ring->generation, 0, memory_order_relaxed);
-    }
-    pthread_mutex_unlock(&recorder.log->write_lock);
-    close_log();
-  }
+  close_log();
   // The old page stays mapped: another thread may be looking at it.
   recorder_control = page;
 }
@@ -206,7 +227,10 @@ static int map_control(const char *path, bool create, ControlPage **page) {
     fd = open(path, O_RDWR | O_CLOEXEC | (create ? O_CREAT | O_EXCL : 0), 0600);
     if (fd < 0) return errno;
     if (create) {
+      FsizeGuard guard;
+      fsize_guard_enter(&guard);
       failure = posix_fallocate(fd, 0, kPageBytes);
+      fsize_guard_leave(&guard, failure == EFBIG);
     } else if (lseek(fd, 0, SEEK_END) < kPageBytes) {
       failure = EINVAL;
     }
@@ -243,8 +267,11 @@ int recorder_start(const char *directory) {
   if (length >= kPathBytes) return ENAMETOOLONG;
   uint32_t generation = atomic_load(&page->generation);
   if (page == &off_page || generation & 1) return EBUSY;
+  // A thread that saw the generation before may only now be reading the directory.
+  pthread_mutex_lock(&recorder.lock);
   memcpy(page->directory, directory, length + 1);
   atomic_store(&page->generation, generation + 1);
+  pthread_mutex_unlock(&recorder.lock);
   // The caller gets the error, if there is one, not the first span.
   errno = 0;
   if (recorder_ring() != NULL) return 0;

@@ -46,7 +46,7 @@ RecorderStats recorder_stats(void);
 Ring *recorder_attach(uint32_t generation);
 
 static inline ControlPage *recorder_page(void) {
-  return atomic_load_explicit(&recorder_control, memory_order_relaxed);
+  return atomic_load_explicit(&recorder_control, memory_order_acquire);
 }
 
 // The calling thread's ring, NULL while recording is off or impossible.

@@ -55,7 +55,7 @@ static void *map_ring(Log *log, uint32_t number, bool *anonymous) {
   *anonymous = false;
   const char *tmp = getenv("TMPDIR");
   void *map = log->keep_rings ? map_file(path) : NULL;
-  if (map == NULL) map = map_elsewhere(tmp && *tmp ? tmp : "/tmp", path);
+  if (map == NULL) map = map_elsewhere(tmp && *tmp == '/' ? tmp : "/tmp", path);
   if (map == NULL) map = map_elsewhere("/dev/shm", path);
   if (map != NULL) return map;
   *anonymous = true;
@@ -88,6 +88,7 @@ Ring *ring_create(Log *log) {
   ring->shared->open_slots = kOpenSlots;
   ring->shared->pid = (uint32_t)getpid();
   // Last: a reader passes over a ring whose maker was killed before this line.
+  atomic_thread_fence(memory_order_release);
   ring->shared->magic = RING_MAGIC;
   ring->next = log->rings;
   log->rings = ring;
@@ -118,7 +119,6 @@ void ring_forget_lanes(Ring *ring) {
   free(ring->lanes);
   ring->lanes = NULL;
   ring->lane_count = ring->lane_capacity = 0;
-  ring->lane_known = false;
 }
 
 void ring_make_room(Ring *ring) {

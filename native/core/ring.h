@@ -22,6 +22,7 @@ struct Ring {
   OpenSlot *open;
   RingHeader *shared;
   const void *lane_context;
+  uint64_t lane_version;
   uint32_t lane;
   uint32_t free_count;
   uint16_t free_slots[kOpenSlots];
@@ -31,6 +32,8 @@ struct Ring {
   bool orphan;     // its thread has ended: the next new thread takes it
   bool anonymous;  // not in a file: gone with the process
   bool lane_known;
+  bool base_lane_known;
+  uint32_t base_lane;  // the thread's own, outside all contexts
   LaneEntry *lanes;  // a hash table of the thread's contexts, filled by lane.c
   uint32_t lane_count, lane_capacity, contexts;
 };

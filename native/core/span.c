@@ -57,67 +57,86 @@ static bool keep_earlier(Span *self) {
   return true;
 }
 
-static void resolve_ids(Span *self, Ring *ring) {
+// The name and the attributes as numbers of the ring's log, and the thread's lane. Runs Python code
+// the first time: what it raises that is the program's stays set.
+static Opening describe(Span *self, Ring *ring) {
   uint32_t serial = ring->serial;
-  uint32_t attributes = attributes_id(ring, self->attributes);
-  uint32_t name = recorder_owns(ring, serial) ? string_id(ring, self->name) : 0;
-  self->serial = name ? serial : 0;
-  self->name_id = name;
-  self->attributes_id = attributes;
+  Opening open = {.ring = ring, .serial = serial, .slot = kNoSlot};
+  if (self->serial == serial) {
+    open.name = self->name_id;
+    open.attributes = self->attributes_id;
+  } else {
+    bool defined = true;
+    open.attributes = attributes_id(ring, self->attributes, &defined);
+    if (recorder_owns(ring, serial)) open.name = string_id(ring, self->name, &defined);
+    self->serial = open.name && defined ? serial : 0;
+    self->name_id = open.name;
+    self->attributes_id = open.attributes;
+  }
+  if (recorder_owns(ring, serial)) open.lane = lane_id(ring);
+  return open;
 }
 
-static void begin(Span *self) {
+// False with an exception that is the program's, from a signal handler say.
+static bool begin(Span *self) {
   Ring *ring = recorder_ring();
-  if (ring == NULL) return;
-  uint32_t serial = ring->serial;
-  if (self->serial != serial) resolve_ids(self, ring);
-  uint32_t lane = recorder_owns(ring, serial) ? lane_id(ring) : 0;
-  if (self->serial != serial || !recorder_owns(ring, serial)) return;
-  if (__builtin_expect(self->open.ring != NULL, 0) && !keep_earlier(self)) return;
-  Opening *open = &self->open;
-  open->ring = ring;
-  open->serial = serial;
-  open->name = self->name_id;
-  open->attributes = self->attributes_id;
-  open->lane = lane;
-  Record record = {.name = open->name, .attributes = open->attributes, .lane = lane};
-  record.start_ns = open->start_ns = clock_ns();
-  open->slot = ring_open(ring, &record);
+  if (ring == NULL) return true;
+  bool quick = self->serial == ring->serial && lane_is_known(ring);
+  Opening open = describe(self, ring);
+  if (__builtin_expect(!quick, 0)) {
+    if (PyErr_Occurred()) return false;
+    // Switched off meanwhile, or nothing to call it by.
+    if (!recorder_owns(ring, open.serial) || open.name == 0) return true;
+  }
+  if (__builtin_expect(self->open.ring != NULL, 0) && !keep_earlier(self)) return true;
+  Record record = {.name = open.name, .attributes = open.attributes, .lane = open.lane};
+  record.start_ns = open.start_ns = clock_ns();
+  open.slot = ring_open(ring, &record);
+  self->open = open;
+  return true;
 }
 
-// Which of several openings does this thread's end() mean? The latest of this lane; else the latest.
-static Opening take_opening(Span *self, Ring *ring) {
+// Which of several openings does an end() in this lane mean? The latest of the lane; else the latest.
+static Opening take_opening(Span *self, uint32_t serial, uint32_t lane) {
   Opening taken = self->open;
   if (self->earlier_count == 0) {
     self->open.ring = NULL;
     return taken;
   }
   uint32_t last = self->earlier_count - 1;
-  if (ring && taken.serial == ring->serial) {
-    uint32_t lane = lane_id(ring);
-    for (uint32_t i = last; taken.lane != lane && i != UINT32_MAX; i--) {
-      if (self->earlier[i].serial != ring->serial || self->earlier[i].lane != lane) continue;
-      taken = self->earlier[i];
-      memmove(&self->earlier[i], &self->earlier[i + 1], (last - i) * sizeof taken);
-      self->earlier_count--;
-      return taken;
-    }
+  bool here = taken.serial == serial && taken.lane == lane;
+  for (uint32_t i = last; !here && i != UINT32_MAX; i--) {
+    if (self->earlier[i].serial != serial || self->earlier[i].lane != lane) continue;
+    taken = self->earlier[i];
+    memmove(&self->earlier[i], &self->earlier[i + 1], (last - i) * sizeof taken);
+    self->earlier_count--;
+    return taken;
   }
   self->open = self->earlier[last];
   self->earlier_count--;
   return taken;
 }
 
-static void end(Span *self) {
-  if (self->open.ring == NULL) return;
+// False as begin().
+static bool end(Span *self) {
+  if (self->open.ring == NULL) return true;
   uint64_t now_ns = clock_ns();
   Ring *ring = recorder_ring();
-  Opening open = take_opening(self, ring);
+  uint32_t serial = ring ? ring->serial : 0;
+  uint32_t lane = 0;
+  if (__builtin_expect(self->earlier_count > 0, 0) && ring) {
+    lane = lane_id(ring);
+    if (!recorder_owns(ring, serial)) ring = NULL;
+  }
+  // Another thread may have taken it while Python code ran.
+  if (self->open.ring == NULL) return !PyErr_Occurred();
+  Opening open = take_opening(self, serial, lane);
   // Recording was stopped in between: the recording it was begun in shows it as unfinished.
-  if (ring == NULL || ring->serial != open.serial) return;
+  if (ring == NULL || serial != open.serial) return !PyErr_Occurred();
   Record record = record_of(&open, now_ns, kKindSpan);
   ring_put(ring, &record);
   ring_close(ring, open.ring, open.slot);
+  return __builtin_expect(lane == 0, 1) || !PyErr_Occurred();
 }
 
 // Nobody can end these any more: they leave the table, which is small, for the log, which is not.
@@ -146,14 +165,8 @@ static PyObject *span_call(PyObject *object, PyObject *const *arguments, size_t 
                            PyObject *keywords) {
   Span *self = (Span *)object;
   Py_ssize_t count = PyVectorcall_NARGS(flags);
-  if (count == 0) {
-    begin(self);
-    return Py_NewRef(object);
-  }
-  if (count == 3) {
-    end(self);
-    Py_RETURN_NONE;
-  }
+  if (count == 0 && keywords == NULL) return begin(self) ? Py_NewRef(object) : NULL;
+  if (count == 3 && keywords == NULL) return end(self) ? Py_NewRef(Py_None) : NULL;
   if (count == 1 && keywords == NULL) {
     return python_call(kDecorate, PyTuple_Pack(2, object, arguments[0]));
   }
@@ -202,13 +215,11 @@ static PyObject *span_vectorcall(PyObject *type, PyObject *const *arguments, siz
 }
 
 static PyObject *span_begin(PyObject *self, PyObject *Py_UNUSED(nothing)) {
-  begin((Span *)self);
-  return Py_NewRef(self);
+  return begin((Span *)self) ? Py_NewRef(self) : NULL;
 }
 
 static PyObject *span_end(PyObject *self, PyObject *Py_UNUSED(nothing)) {
-  end((Span *)self);
-  Py_RETURN_NONE;
+  return end((Span *)self) ? Py_NewRef(Py_None) : NULL;
 }
 
 static PyObject *span_attributes(PyObject *object, void *Py_UNUSED(closure)) {
@@ -306,10 +317,12 @@ static bool run_once(PyObject *name) {
   PyObject *nothing[] = {Py_None, Py_None, Py_None};
   PyObject *span = span_vectorcall((PyObject *)&SpanType, &name, 1, NULL);
   if (span == NULL) return false;
-  Py_DECREF(span_call(span, NULL, 0, NULL));
-  Py_DECREF(span_call(span, nothing, 3, NULL));
+  PyObject *entered = span_call(span, NULL, 0, NULL);
+  PyObject *left = entered ? span_call(span, nothing, 3, NULL) : NULL;
+  Py_XDECREF(entered);
+  Py_XDECREF(left);
   Py_DECREF(span);
-  return true;
+  return left != NULL;
 }
 
 double span_calibrate(void) {

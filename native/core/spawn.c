@@ -44,9 +44,10 @@ static int run_program(void *argument) {
     spawn->failure = errno;
     _exit(127);
   }
+  // In this order either may already be one of the three: the program may have closed its own.
   dup2(nothing, 0);
-  dup2(nothing, 1);
-  dup2(errors < 0 ? nothing : errors, 2);
+  dup2(errors < 0 ? 0 : errors, 2);
+  dup2(0, 1);
   close_from(3);
   if (chdir("/") != 0) spawn->failure = errno;
   for (int number = 1; number < NSIG; number++) signal(number, SIG_DFL);

@@ -24,8 +24,8 @@ static struct {
 static uint64_t forgotten_errors;
 
 void python_forget_error(void) {
-  PyErr_Clear();
   forgotten_errors++;
+  if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();
 }
 
 uint64_t python_forgotten_errors(void) {
@@ -77,8 +77,7 @@ static bool define_string(Log *log, uint32_t id, PyObject *text) {
   return written;
 }
 
-// A string that could not be written is not remembered, so its next use tries again.
-static uint32_t intern(Ring *ring, PyObject *text) {
+static uint32_t intern(Ring *ring, PyObject *text, bool *defined) {
   if (strings.ids == NULL && (strings.ids = PyDict_New()) == NULL) return 0;
   bool full = PyDict_GET_SIZE(strings.ids) >= kMostStrings || strings.bytes >= kMostBytes;
   if (strings.serial != ring->serial || full) start_over(ring->serial);
@@ -86,24 +85,27 @@ static uint32_t intern(Ring *ring, PyObject *text) {
   if (known) return (uint32_t)PyLong_AsUnsignedLong(known);
   if (PyErr_Occurred()) return 0;
   uint32_t id = atomic_fetch_add(&ring->log->next_string, 1);
-  if (!define_string(ring->log, id, text)) return PyErr_Occurred() ? 0 : id;
+  if (!define_string(ring->log, id, text)) {
+    *defined = false;
+    return PyErr_Occurred() ? 0 : id;
+  }
   PyObject *number = PyLong_FromUnsignedLong(id);
   if (number == NULL || PyDict_SetItem(strings.ids, text, number) != 0) python_forget_error();
   Py_XDECREF(number);
   return id;
 }
 
-uint32_t string_id(Ring *ring, PyObject *text) {
+uint32_t string_id(Ring *ring, PyObject *text, bool *defined) {
   size_t place = ((uintptr_t)text >> 4) & (kCachedNames - 1);
   if (strings.cache[place].text == text && strings.cache[place].serial == ring->serial) {
     return strings.cache[place].id;
   }
   // A str subclass may compare as it likes; the text alone counts.
   PyObject *exact = PyUnicode_CheckExact(text) ? Py_NewRef(text) : PyUnicode_FromObject(text);
-  uint32_t id = exact ? intern(ring, exact) : 0;
+  uint32_t id = exact ? intern(ring, exact, defined) : 0;
   if (id == 0) {
-    if (PyErr_Occurred()) python_forget_error();
-  } else if (exact == text && PyUnicode_GET_LENGTH(text) < 4096) {
+    python_forget_error();
+  } else if (*defined && exact == text && PyUnicode_GET_LENGTH(text) < 4096) {
     Py_INCREF(text);
     Py_XSETREF(strings.cache[place].text, text);
     strings.cache[place].serial = ring->serial;
@@ -113,11 +115,11 @@ uint32_t string_id(Ring *ring, PyObject *text) {
   return id;
 }
 
-uint32_t attributes_id(Ring *ring, PyObject *attributes) {
+uint32_t attributes_id(Ring *ring, PyObject *attributes, bool *defined) {
   if (attributes == NULL) return 0;
   uint32_t serial = ring->serial;
   PyObject *text = python_call(kEncodeAttributes, PyTuple_Pack(1, attributes));
-  uint32_t id = text && recorder_owns(ring, serial) ? intern(ring, text) : 0;
+  uint32_t id = text && recorder_owns(ring, serial) ? intern(ring, text, defined) : 0;
   if (id == 0) python_forget_error();
   Py_XDECREF(text);
   return id;
