@@ -102,6 +102,7 @@ typedef enum {
   kDefineString = 1,   // UTF-8, lone surrogates as their three bytes
   kDefineLane = 2,     // JSON: tid, thread, context
   kDefineProcess = 3,  // JSON: pid, parent, host, start, recorder, ...
+  kDefineNote = 4,     // text for people: what limits this process's records
 } DefinitionKind;
 
 // DEFINITION, 20 bytes and length bytes
@@ -117,13 +118,17 @@ typedef struct {
 } DefinitionHeader;
 _Static_assert(sizeof(DefinitionHeader) == 20, "DEFINITION is a file format");
 
-// CONTROL PAGE, shared by a process and its children. generation is odd while recording; the
-// directory changes only while it is even.
+// CONTROL PAGE, shared by a process and its children. generation is odd while recording; the rest
+// changes only while it is even. The three clock fields are a ClockScale.
 typedef struct {
   uint32_t magic;
   uint32_t version;
   _Atomic uint32_t generation;
-  uint32_t reserved[13];
+  uint32_t reserved;
+  uint64_t clock_base;
+  uint64_t clock_base_ns;
+  uint64_t clock_scale;
+  uint64_t more[3];
   char directory[kPathBytes];
 } ControlPage;
 _Static_assert(sizeof(ControlPage) <= kPageBytes, "the control page is one page");

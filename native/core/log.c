@@ -4,11 +4,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/statfs.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -103,7 +105,12 @@ Log *log_open(const char *directory, uint32_t serial, uint32_t generation) {
   log->definitions.fd = log->chunks.fd < 0 ? -1 : open_append(log, "definitions");
   if (log->definitions.fd < 0) {
     int failure = errno;
-    if (log->chunks.fd >= 0) close(log->chunks.fd);
+    if (log->chunks.fd >= 0) {
+      close(log->chunks.fd);
+      char path[sizeof log->prefix + 32];
+      snprintf(path, sizeof path, "%s.chunks", log->prefix);
+      unlink(path);
+    }
     free(log);
     errno = failure;
     return NULL;
@@ -114,6 +121,7 @@ Log *log_open(const char *directory, uint32_t serial, uint32_t generation) {
   log->keep_rings = !is_network(directory);
   atomic_init(&log->next_string, 1);
   pthread_mutex_init(&log->write_lock, NULL);
+  pthread_mutex_init(&log->define_lock, NULL);
   sem_init(&log->wake, 0, 0);
   define_process(log, &self);
   return log;
@@ -123,6 +131,7 @@ void log_free(Log *log) {
   close(log->chunks.fd);
   close(log->definitions.fd);
   sem_destroy(&log->wake);
+  pthread_mutex_destroy(&log->define_lock);
   pthread_mutex_destroy(&log->write_lock);
   free(log);
 }
@@ -151,20 +160,21 @@ static bool append(Log *log, AppendFile *file, struct iovec *parts, int count) {
   fsize_guard_leave(&guard, failure == EFBIG);
   if (failure == 0) {
     file->offset = offset;
-  } else if (log->failed_errno == 0) {
-    log->failed_errno = failure;
+    return true;
   }
-  return failure == 0;
+  int none = 0;
+  atomic_compare_exchange_strong(&log->failed_errno, &none, failure);
+  return false;
 }
 
 bool log_define(Log *log, DefinitionKind kind, uint32_t id, const void *data, size_t length) {
   DefinitionHeader header = {DEFINITION_MAGIC, kind, id, (uint32_t)length, 0};
   header.crc = crc32_update(crc32_update(0, &header, sizeof header), data, length);
   struct iovec parts[] = {{&header, sizeof header}, {(void *)data, length}};
-  pthread_mutex_lock(&log->write_lock);
+  pthread_mutex_lock(&log->define_lock);
   bool written = length < UINT32_MAX && append(log, &log->definitions, parts, 2);
   if (!written) log->lost_definitions++;
-  pthread_mutex_unlock(&log->write_lock);
+  pthread_mutex_unlock(&log->define_lock);
   return written;
 }
 
@@ -198,6 +208,7 @@ void log_write_chunk(Log *log, Ring *ring) {
 
 static void *drain(void *argument) {
   Log *log = argument;
+  atomic_store(&log->drainer_tid, (int)syscall(SYS_gettid));
   for (;;) {
     while (sem_wait(&log->wake) != 0) continue;
     if (atomic_load(&log->stop_draining)) return NULL;
@@ -249,6 +260,9 @@ void log_hold_drainer(Log *log) {
   atomic_store(&log->stop_draining, true);
   sem_post(&log->wake);
   pthread_join(log->drainer, NULL);
+  // Joined is not gone: for an instant the system still counts the thread, and so may Python.
+  int tid = atomic_load(&log->drainer_tid);
+  while (syscall(SYS_tgkill, getpid(), tid, 0) == 0) sched_yield();
 }
 
 void log_release_drainer(Log *log) {

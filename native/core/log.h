@@ -24,19 +24,24 @@ typedef struct Log {
   uint32_t generation;  // of the control page that asked for it
   int references;       // rings plus the recorder itself; under the recorder's lock
   bool keep_rings;      // the directory's file system may hold ring files
+  struct Log *next;     // in the recorder's list of logs that have rings; under its lock
 
-  pthread_mutex_t write_lock;  // the files, every ring's tail, the list of rings
+  pthread_mutex_t write_lock;  // the chunk file, every ring's tail, the list of rings
   AppendFile chunks;
-  AppendFile definitions;
   Ring *rings;
   uint32_t next_ring;
+
+  pthread_mutex_t define_lock;  // of its own: a new name need not wait for the drain's write
+  AppendFile definitions;
   uint64_t lost_definitions;
-  int failed_errno;  // the first write that failed
+
+  _Atomic int failed_errno;  // of the first write that failed
 
   _Atomic uint32_t next_string;
   _Atomic uint32_t next_lane;
 
   pthread_t drainer;
+  _Atomic int drainer_tid;
   bool draining;      // under write_lock, as is the next
   bool hold_drainer;  // while forking, and for good once closed: no thread may be started
   _Atomic bool stop_draining;

@@ -79,10 +79,11 @@ static PyObject *core_use_control(PyObject *Py_UNUSED(module), PyObject *argumen
   return failure ? NULL : Py_NewRef(Py_None);
 }
 
-static PyObject *core_start(PyObject *Py_UNUSED(module), PyObject *argument) {
+static PyObject *core_start(PyObject *Py_UNUSED(module), PyObject *arguments) {
   PyObject *encoded = NULL;
-  if (!PyUnicode_FSConverter(argument, &encoded)) return NULL;
-  int failure = recorder_start(PyBytes_AS_STRING(encoded));
+  int counter = 0;
+  if (!PyArg_ParseTuple(arguments, "O&|p", PyUnicode_FSConverter, &encoded, &counter)) return NULL;
+  int failure = recorder_start(PyBytes_AS_STRING(encoded), counter);
   if (failure) raise_errno(failure, PyBytes_AS_STRING(encoded));
   Py_DECREF(encoded);
   if (failure) return NULL;
@@ -166,7 +167,10 @@ static PyMethodDef methods[] = {
      "Record the value of a counter at this instant, as a float64."},
     {"use_control", core_use_control, METH_VARARGS,
      "use_control(path, create)\n--\n\nMap a control page; None: one for forked children only."},
-    {"start", core_start, METH_O, "start(directory, /)\n--\n\nRecord into the directory."},
+    {"start", core_start, METH_VARARGS,
+     "start(directory, counter=False, /)\n--\n\nRecord into the directory; with counter, times "
+     "come from "
+     "the processor's counter."},
     {"stop", core_stop, METH_NOARGS, "Stop recording, here and in the children."},
     {"directory", core_directory, METH_NOARGS, "Where recording goes now; None while it is off."},
     {"calibrate", core_calibrate, METH_NOARGS,
@@ -186,6 +190,7 @@ static int execute(PyObject *module) {
   if (span_prepare() != 0) return -1;
   Py_INCREF(&SpanType);
   if (PyModule_AddObject(module, "span", (PyObject *)&SpanType) != 0) return -1;
+  if (PyModule_AddIntConstant(module, "HAS_COUNTER", CLOCK_HAS_COUNTER) != 0) return -1;
   return PyModule_AddIntConstant(module, "FORMAT_VERSION", kFormatVersion);
 }
 

@@ -23,14 +23,21 @@ static _Thread_local const ControlPage *refused_page FAST_TLS;
 // The one piece of global state: rings belong to the process, whatever sessions come and go.
 static struct {
   pthread_mutex_t lock;  // taken before any log's write_lock
-  Log *log;
+  Log *log;              // the current one; NULL while off
+  Log *logs;             // it and those before it whose rings have not all been let go
   uint32_t serial;
   pthread_key_t thread_end;
   bool initialized;
 } recorder = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void unreference(Log *log) {
-  if (--log->references == 0) log_free(log);
+  if (--log->references > 0) return;
+  for (Log **link = &recorder.logs; *link; link = &(*link)->next) {
+    if (*link != log) continue;
+    *link = log->next;
+    break;
+  }
+  log_free(log);
 }
 
 // Leaves the ring's bytes to the reader. Needs the recorder's lock.
@@ -49,19 +56,17 @@ static void retire_ring(Ring *ring) {
   unreference(log);
 }
 
-static bool has_open_spans(const Ring *ring) {
-  for (int slot = 0; slot < kOpenSlots; slot++) {
-    if (atomic_load_explicit(&ring->open[slot].start_ns, memory_order_acquire)) return true;
-  }
-  return false;
-}
-
-// No thread will come for these any more. One with an open span stays mapped: the thread that ends
-// the span may be about to clear its slot.
-static void retire_orphans(Log *log) {
-  for (Ring *ring = log->rings, *next; ring; ring = next) {
-    next = ring->next;
-    if (ring->orphan && !has_open_spans(ring)) retire_ring(ring);
+// No thread will come for the orphans of the logs before. Not at once when a log is closed: a thread
+// that is just ending a span of an ended thread may be about to clear its slot.
+static void retire_orphans(void) {
+  for (Log *log = recorder.logs, *next_log; log; log = next_log) {
+    next_log = log->next;
+    for (Ring *ring = log->rings, *next; ring; ring = next) {
+      next = ring->next;
+      bool last = log->references == 1;
+      if (ring->orphan) retire_ring(ring);
+      if (last) break;
+    }
   }
 }
 
@@ -79,7 +84,6 @@ static void close_log(void) {
     if (ring->anonymous) log_write_chunk(log, ring);
   }
   pthread_mutex_unlock(&log->write_lock);
-  retire_orphans(log);
   unreference(log);
 }
 
@@ -108,29 +112,36 @@ static Ring *adopt_orphan(Log *log) {
   return NULL;
 }
 
-// The directory that belongs to a generation, if that is still the current one.
-static bool read_directory(uint32_t generation, char *directory) {
+// The directory and clock that belong to a generation, if that is still the current one.
+static bool read_page(uint32_t generation, char *directory, ClockScale *scale) {
   ControlPage *page = recorder_page();
   memcpy(directory, page->directory, kPathBytes);
   directory[kPathBytes - 1] = 0;
+  *scale = (ClockScale){page->clock_base, page->clock_base_ns, page->clock_scale};
   atomic_thread_fence(memory_order_acquire);
   return (generation & 1) && atomic_load(&page->generation) == generation;
 }
 
 bool recorder_directory(char *directory) {
-  return read_directory(atomic_load(&recorder_page()->generation), directory);
+  ClockScale scale;
+  return read_page(atomic_load(&recorder_page()->generation), directory, &scale);
 }
 
 static Ring *attach_locked(uint32_t generation) {
   char directory[kPathBytes];
+  ClockScale scale;
   // Switched off, or on again elsewhere: the next record asks again.
-  if (!read_directory(generation, directory)) return NULL;
+  if (!read_page(generation, directory, &scale)) return NULL;
   refused_generation = generation;
   refused_page = recorder_page();
   if (recorder.log == NULL || recorder.log->generation != generation) {
     close_log();
+    retire_orphans();
     recorder.log = log_open(directory, ++recorder.serial, generation);
     if (recorder.log == NULL) return NULL;
+    clock_use(scale);
+    recorder.log->next = recorder.logs;
+    recorder.logs = recorder.log;
   }
   Log *log = recorder.log;
   Ring *ring = adopt_orphan(log);
@@ -171,10 +182,12 @@ static void before_fork(void) {
   if (recorder.log == NULL) return;
   log_hold_drainer(recorder.log);
   pthread_mutex_lock(&recorder.log->write_lock);
+  pthread_mutex_lock(&recorder.log->define_lock);
 }
 
 static void after_fork_in_parent(void) {
   if (recorder.log) {
+    pthread_mutex_unlock(&recorder.log->define_lock);
     pthread_mutex_unlock(&recorder.log->write_lock);
     log_release_drainer(recorder.log);
   }
@@ -186,20 +199,25 @@ static void after_fork_in_parent(void) {
 static void after_fork_in_child(void) {
   // The one thread here is the copy of the one that took the locks.
   pthread_mutex_unlock(&recorder.lock);
-  Log *log = recorder.log;
+  if (recorder.log) {
+    pthread_mutex_unlock(&recorder.log->define_lock);
+    pthread_mutex_unlock(&recorder.log->write_lock);
+  }
   recorder.log = NULL;
   recorder.serial++;
   recorder_thread_ring = NULL;
   refused_generation = 0;
   pthread_setspecific(recorder.thread_end, NULL);
-  if (log == NULL) return;
-  while (log->rings) {
-    Ring *ring = log->rings;
-    log->rings = ring->next;
-    ring_free(ring);
+  while (recorder.logs) {
+    Log *log = recorder.logs;
+    recorder.logs = log->next;
+    while (log->rings) {
+      Ring *ring = log->rings;
+      log->rings = ring->next;
+      ring_free(ring);
+    }
+    log_free(log);
   }
-  pthread_mutex_unlock(&log->write_lock);
-  log_free(log);
 }
 
 int recorder_initialize(void) {
@@ -261,15 +279,20 @@ int recorder_use_control(const char *path, bool create) {
   return 0;
 }
 
-int recorder_start(const char *directory) {
+int recorder_start(const char *directory, bool counter) {
   ControlPage *page = recorder_page();
   size_t length = strlen(directory);
+  if (length == 0) return ENOENT;
   if (length >= kPathBytes) return ENAMETOOLONG;
   uint32_t generation = atomic_load(&page->generation);
   if (page == &off_page || generation & 1) return EBUSY;
+  ClockScale scale = counter ? clock_measure() : (ClockScale){0, 0, 0};
   // A thread that saw the generation before may only now be reading the directory.
   pthread_mutex_lock(&recorder.lock);
   memcpy(page->directory, directory, length + 1);
+  page->clock_base = scale.base;
+  page->clock_base_ns = scale.base_ns;
+  page->clock_scale = scale.scale;
   atomic_store(&page->generation, generation + 1);
   pthread_mutex_unlock(&recorder.lock);
   // The caller gets the error, if there is one, not the first span.

@@ -22,8 +22,8 @@ int recorder_initialize(void);
 int recorder_use_control(const char *path, bool create);
 
 // Switches recording on, into the directory, for this process and the children that share the
-// control page. Both return 0 or an errno.
-int recorder_start(const char *directory);
+// control page. With `counter` times come from the processor's counter. Both return 0 or an errno.
+int recorder_start(const char *directory, bool counter);
 int recorder_stop(void);
 
 // Copies where recording goes now into kPathBytes bytes; false while it is off.

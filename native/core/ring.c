@@ -16,7 +16,17 @@
 enum {
   kRecordsOffset = kPageBytes + kOpenSlots * sizeof(OpenSlot),
   kMapBytes = kRecordsOffset + kRingRecords * kRecordBytes,
+  kUnsafeRecords = 256,  // a ring that dies with the process holds no more than this
 };
+
+static void note_unsafe(Log *log, uint32_t number) {
+  char text[160];
+  int length = snprintf(text, sizeof text,
+                        "ring %u is in private memory: if the process ends without stop(), up to "
+                        "%d of its last records are lost",
+                        number, kUnsafeRecords);
+  log_define(log, kDefineNote, number, text, (size_t)length);
+}
 
 // A mapped file whose blocks exist: touching a hole on a full disk is SIGBUS.
 static void *map_file(const char *path) {
@@ -24,7 +34,9 @@ static void *map_file(const char *path) {
   if (fd < 0) return NULL;
   FsizeGuard guard;
   fsize_guard_enter(&guard);
-  int failure = posix_fallocate(fd, 0, kMapBytes);
+  int failure;
+  do failure = posix_fallocate(fd, 0, kMapBytes);
+  while (failure == EINTR);
   fsize_guard_leave(&guard, failure == EFBIG);
   void *map = MAP_FAILED;
   if (failure == 0) {
@@ -75,7 +87,8 @@ Ring *ring_create(Log *log) {
   ring->shared = (RingHeader *)map;
   ring->open = (OpenSlot *)(map + kPageBytes);
   ring->records = (Record *)(map + kRecordsOffset);
-  ring->limit = kRingRecords / 2;
+  ring->limit = ring->anonymous ? kUnsafeRecords : kRingRecords / 2;
+  if (ring->anonymous) note_unsafe(log, number);
   for (int slot = 0; slot < kOpenSlots; slot++) {
     ring->free_slots[slot] = (uint16_t)(kOpenSlots - 1 - slot);
   }
@@ -126,15 +139,18 @@ void ring_make_room(Ring *ring) {
   uint64_t half = kRingRecords / 2;
   uint64_t tail = atomic_load_explicit(&ring->shared->tail, memory_order_acquire);
   if (ring->head - tail >= half) log_wake_drainer(ring->log);
-  if (ring->head - tail >= kRingRecords) {
+  if (ring->head - tail >= kRingRecords || ring->anonymous) {
     // The drain has not kept up: this thread does its share of the work instead of losing records.
     pthread_mutex_lock(&ring->log->write_lock);
     tail = atomic_load_explicit(&ring->shared->tail, memory_order_relaxed);
-    if (ring->head - tail >= kRingRecords) log_write_chunk(ring->log, ring);
+    if (ring->head - tail >= kRingRecords || ring->anonymous) log_write_chunk(ring->log, ring);
     pthread_mutex_unlock(&ring->log->write_lock);
     tail = atomic_load_explicit(&ring->shared->tail, memory_order_relaxed);
   }
   ring->limit = ring->head - tail < half ? tail + half : tail + kRingRecords;
+  if (ring->anonymous && ring->limit > ring->head + kUnsafeRecords) {
+    ring->limit = ring->head + kUnsafeRecords;
+  }
   atomic_fetch_add_explicit(&ring->shared->own_ns, clock_ns() - began_ns, memory_order_relaxed);
 }
 

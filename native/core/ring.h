@@ -34,7 +34,7 @@ struct Ring {
   bool lane_known;
   bool base_lane_known;
   uint32_t base_lane;  // the thread's own, outside all contexts
-  LaneEntry *lanes;  // a hash table of the thread's contexts, filled by lane.c
+  LaneEntry *lanes;    // a hash table of the thread's contexts, filled by lane.c
   uint32_t lane_count, lane_capacity, contexts;
 };
 

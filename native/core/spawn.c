@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -70,6 +71,9 @@ static int leave_orphan(void *argument) {
 }
 
 int spawn_detached(char *const argv[], char *const envp[], const char *error_path) {
+  int adopts = 0;
+  prctl(PR_GET_CHILD_SUBREAPER, &adopts);
+  if (adopts || getpid() == 1) return ECHILD;
   Spawn spawn = {argv, envp, error_path, NULL, 0};
   spawn.stacks = mmap(NULL, 2 * kStackBytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);

@@ -42,6 +42,8 @@ def build(recording: Path, manifest: Manifest, into: Path, progress: Progress) -
         for process in chunk_log.read(directory)
     ]
     log = gather(processes)
+    if manifest.clock != "monotonic":
+        _set_to_monotonic(log, manifest)
     window = _find_window(manifest, log)
     spans, unfinished = _cut(log, window)
     progress("nesting", 0.3)
@@ -52,7 +54,9 @@ def build(recording: Path, manifest: Manifest, into: Path, progress: Progress) -
     _write(into, "counters", _counters(counters, log))
     _write(into, "threads", _threads(log))
     collected = len(spans) + len(instants) + len(counters)
-    completeness = _completeness(manifest, processes, collected, int(unfinished.sum()), window)
+    completeness = _completeness(
+        manifest, processes, collected, int(unfinished.sum()), window, log.nameless
+    )
     _write(into, "completeness", completeness)
     _write(into, "metadata", _metadata(manifest, processes, window))
     progress("done", 1.0)
@@ -66,6 +70,23 @@ def _find_window(manifest: Manifest, log: Log) -> _Window:
         last = max(last, int(part.start_ns.max(initial=last)))
     last = max(last, int((log.spans.start_ns + log.spans.dur_ns).max(initial=last)))
     return _Window(manifest.start.monotonic_ns, last, known_end=False)
+
+
+def _set_to_monotonic(log: Log, manifest: Manifest) -> None:
+    """Move times from the records' clock to the system's, by what the two showed at both ends."""
+    first, last = manifest.start, manifest.stop
+    drift = 0.0
+    if last is not None and last.clock_ns > first.clock_ns:
+        drift = (last.monotonic_ns - first.monotonic_ns) / (last.clock_ns - first.clock_ns) - 1
+
+    def moved(times: NDArray[np.int64]) -> NDArray[np.int64]:
+        since = times - first.clock_ns
+        return first.monotonic_ns + since + np.rint(since * drift).astype(np.int64)
+
+    end_ns = moved(log.spans.start_ns + log.spans.dur_ns)
+    for part in (log.spans, log.unfinished, log.instants, log.counters):
+        part.start_ns = moved(part.start_ns)
+    log.spans.dur_ns = end_ns - log.spans.start_ns
 
 
 def _within(part: Gathered, window: _Window) -> Gathered:
@@ -189,8 +210,9 @@ def _completeness(
     collected: int,
     unfinished: int,
     window: _Window,
+    nameless: int,
 ) -> dict[str, Column]:
-    dropped = sum(process.dropped for process in processes)
+    dropped = sum(process.dropped for process in processes) + _missing(manifest, processes)
     own_ns = sum(process.own_ns for process in processes) + manifest.stats.get("start_stop_ns", 0)
     own_ns += round(manifest.span_cost_ns * collected)
     return {
@@ -204,9 +226,20 @@ def _completeness(
         "drain_ns": pl.Series([sum(process.drain_ns for process in processes)]),
         "clock_residual_ns": pl.Series([_residual_ns(manifest)], dtype=pl.Int64),
         "note": pl.Series(
-            ["; ".join(_notes(manifest, processes, window)) or None], dtype=pl.String
+            ["; ".join(_notes(manifest, processes, window, nameless)) or None], dtype=pl.String
         ),
     }
+
+
+def _missing(manifest: Manifest, processes: list[ProcessLog]) -> int:
+    """Return how many records the recording process had made at stop() and left nowhere."""
+    own = f"-{manifest.pid}-{manifest.process_start}-"
+    found = sum(
+        process.dropped + sum(map(len, process.records))
+        for process in processes
+        if own in process.prefix
+    )
+    return max(0, manifest.stats.get("records", 0) - found)
 
 
 def _residual_ns(manifest: Manifest) -> int | None:
@@ -216,7 +249,9 @@ def _residual_ns(manifest: Manifest) -> int | None:
     return manifest.stop.wall_ns - manifest.start.wall_ns - monotonic_ns
 
 
-def _notes(manifest: Manifest, processes: list[ProcessLog], window: _Window) -> list[str]:
+def _notes(
+    manifest: Manifest, processes: list[ProcessLog], window: _Window, nameless: int
+) -> list[str]:
     import os
 
     notes = []
@@ -227,8 +262,13 @@ def _notes(manifest: Manifest, processes: list[ProcessLog], window: _Window) -> 
             reason = os.strerror(process.failed_errno)
             notes.append(f"process {process.process.get('pid')} could not write ({reason})")
         notes += process.faults
-    if manifest.stats.get("anonymous_rings"):
-        notes.append("rings had to be in private memory: kill -9 would have lost their records")
+    if not processes:
+        notes.append("the log is gone")
+    if manifest.stats.get("failed_errno") and not any(p.failed_errno for p in processes):
+        reason = os.strerror(manifest.stats["failed_errno"])
+        notes.append(f"process {manifest.pid} could not write ({reason})")
+    if nameless:
+        notes.append(f"{nameless} records have lost their names")
     if manifest.stats.get("lost_definitions"):
         notes.append(f"{manifest.stats['lost_definitions']} names could not be written at first")
     if manifest.stats.get("forgotten_errors"):
@@ -245,6 +285,7 @@ def _metadata(
         "strobe": manifest.strobe,
         "format": manifest.format,
         "recorder": manifest.recorder,
+        "clock": manifest.clock,
         "host": manifest.host,
         "pid": manifest.pid,
         "processes": len(processes),

@@ -60,6 +60,7 @@ class Log:
     names: list[str]
     attributes: list[str]
     lanes: list[dict[str, Any]]
+    nameless: int  # records whose names are lost
 
 
 def gather(processes: Iterable[ProcessLog]) -> Log:
@@ -82,12 +83,18 @@ def gather(processes: Iterable[ProcessLog]) -> Log:
         still_open = translate.columns(process.open)
         parts["unfinished"].append(_unfinished([begun, still_open], spans))
     merged = {kind: _concatenate(found) for kind, found in parts.items()}
+    nameless = 0
     for part in merged.values():
         lost = part.name < 0
         if lost.any():
             part.name[lost] = names.number(LOST_NAME)
+            nameless += int(lost.sum())
     return Log(
-        **merged, names=list(names.numbers), attributes=list(attributes.numbers), lanes=lanes
+        **merged,
+        names=list(names.numbers),
+        attributes=list(attributes.numbers),
+        lanes=lanes,
+        nameless=nameless,
     )
 
 

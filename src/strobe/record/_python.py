@@ -31,6 +31,7 @@ from strobe.store.layout import FORMAT_VERSION
 
 __all__ = [
     "FORMAT_VERSION",
+    "HAS_COUNTER",
     "calibrate",
     "clock_ns",
     "counter",
@@ -43,6 +44,8 @@ __all__ = [
     "stop",
     "use_control",
 ]
+
+HAS_COUNTER = 0  # Python cannot read the processor's
 
 clock_ns: Callable[[], int] = monotonic_ns
 
@@ -356,7 +359,7 @@ def calibrate() -> float:
     log = Log.__new__(Log)
     log.serial = 1
     log.strings = {"": 1}
-    ring = Ring(log, 0, map_private(), anonymous=True)
+    ring = Ring(log, 0, map_private(), anonymous=False)
     ring.generation = 1
     ring.lanes[_lane_key()] = 0
     ring.find_lane(_lane_key())

@@ -16,6 +16,7 @@ from strobe.record._python_ring import (
     HEAD,
     SPARE,
     TAIL,
+    UNSAFE,
     Ring,
     map_private,
     map_ring,
@@ -134,6 +135,12 @@ class Log:
             self.next_ring = number + 1
             memory = map_ring(f"{self.prefix}.{number}.ring", self.keep_rings)
             ring = Ring(self, number, memory or map_private(), memory is None)
+            if memory is None:
+                note = (
+                    f"ring {number} is in private memory: if the process ends without stop(), up to "
+                    f"{UNSAFE} of its last records are lost"
+                )
+                self.define(layout.DEFINE_NOTE, number, note.encode())
             ring.write_header()
             self.rings.append(ring)
             return ring

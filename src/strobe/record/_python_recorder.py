@@ -136,8 +136,14 @@ class Recorder:
             self.page = page
             self.control = control
 
-    def start(self, directory: str | bytes | os.PathLike[str], /) -> None:
-        """Record into the directory, here and in the children that share the control page."""
+    def start(
+        self, directory: str | bytes | os.PathLike[str], counter: bool = False, /
+    ) -> None:
+        """Record into the directory, here and in the children that share the control page.
+
+        There is no `counter` here (HAS_COUNTER): times are always of the monotonic clock.
+        """
+        del counter
         encoded = os.fsencode(directory)
         if b"\0" in encoded:
             message = "embedded null byte"

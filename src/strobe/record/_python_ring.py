@@ -28,6 +28,9 @@ MOST_LANES = 65536
 # Records that a signal handler or a finalizer may add while its thread writes a chunk.
 SPARE = 256
 
+# A ring that dies with the process holds no more records than this.
+UNSAFE = 256
+
 # Fields of a ring as 64-bit words: a memoryview stores one with a single instruction, so whoever
 # looks at the file after a kill -9 sees the old value or the new one.
 HEAD = layout.HEAD_OFFSET // 8
@@ -136,7 +139,6 @@ class Ring:
         self.generation = -1
         self.serial = log.serial
         self.head = 0
-        self.limit = layout.RING_RECORDS - SPARE
         self.memory = memory
         self.words = memoryview(memory).cast("Q")
         # Open slots as the number of their first word.
@@ -145,6 +147,7 @@ class Ring:
         self.strings = log.strings
         self.number = number
         self.anonymous = anonymous
+        self.limit = UNSAFE if anonymous else layout.RING_RECORDS - SPARE
         self.orphan = False
         self.writing = False
         self.forget_lanes()
@@ -235,6 +238,8 @@ class Ring:
             self.drop_half()
         finally:
             self.limit = self.words[TAIL] + layout.RING_RECORDS - SPARE
+            if self.anonymous:
+                self.limit = min(self.limit, self.head + UNSAFE)
             self.writing = False
         spent_ns = monotonic_ns() - began_ns
         self.words[OWN_NS] += spent_ns

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from strobe.record import recorder
+from strobe.record.clocks import Clock
 from strobe.store import manifest, places
 
 
@@ -29,6 +30,7 @@ class _Process:
     variable_before: str | None = None
     open: dict[str, Path] = field(default_factory=dict)
     log: Path | None = None
+    clock: Clock = "monotonic"
 
 
 _process = _Process()
@@ -44,14 +46,17 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_start_as_child)
 
 
-def open_window(recording: Path, recording_id: str) -> Path:
-    """Switch recording on for this window and return its log; raises OSError when it cannot be."""
+def open_window(recording: Path, recording_id: str, *, counter: bool) -> Path:
+    """Switch recording on for this window and return its log; raises OSError when it cannot be.
+
+    `counter`: times come from the processor's counter, unless a window is open that decided else.
+    """
     with _process.lock:
         if _process.log is None:
             log = recording / places.LOG
             (log / places.REFS).mkdir(parents=True)
             (log / places.LINKS).mkdir()
-            _switch_on(log)
+            _switch_on(log, counter=counter)
             _process.log = log
         else:
             (_process.log / places.REFS / recording_id).write_text(str(recording))
@@ -71,12 +76,12 @@ def close_window(recording_id: str) -> dict[str, int]:
         return stats
 
 
-def open_count() -> int:
-    """Return how many windows of this process are open."""
-    return len(_process.open)
+def current_clock() -> Clock:
+    """Return the clock of the log that is being written, or was last."""
+    return _process.clock
 
 
-def _switch_on(log: Path) -> None:
+def _switch_on(log: Path, *, counter: bool) -> None:
     parents_log = recorder.core.directory()
     if _process.control is None:
         _process.control = _make_control()
@@ -84,7 +89,8 @@ def _switch_on(log: Path) -> None:
         recorder.core.use_control(_process.control, False)
     if parents_log is not None:
         _link(log, into=Path(parents_log))
-    recorder.core.start(str(log))
+    recorder.core.start(str(log), counter)
+    _process.clock = "tsc" if counter else "monotonic"
     _process.variable_before = os.environ.get(recorder.CONTROL_VARIABLE)
     if _process.control:
         os.environ[recorder.CONTROL_VARIABLE] = _process.control

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from strobe._version import __version__
 from strobe.errors import CaptureError, StateError, UsageError
 from strobe.finalize import process as finalizer
-from strobe.record import recorder, windows
+from strobe.record import clocks, recorder, windows
 from strobe.session import ending
-from strobe.store import manifest
+from strobe.store import manifest, places
 
 if TYPE_CHECKING:
     from strobe.session.recording import Recording
@@ -31,15 +31,31 @@ class Profiler:
     name (by default the script's). stop() returns at once: another process writes the tables.
     Several profilers may record at the same time. A program that ends without stop(), in whatever
     way, leaves a recording that open() completes.
+
+    `clock="tsc"` takes times from the processor's counter, which makes a span cheaper; where the
+    counter is not proven constant the monotonic clock is used, with a line that says so.
     """
 
-    def __init__(self, output: str | os.PathLike[str] = "./strobe_data", name: str | None = None):
+    def __init__(
+        self,
+        output: str | os.PathLike[str] = "./strobe_data",
+        name: str | None = None,
+        *,
+        clock: clocks.Clock = "monotonic",
+    ) -> None:
         if not isinstance(output, (str, os.PathLike)) or not os.fspath(output):
             message = f"Profiler(output={output!r}): output must be the path of a folder"
             raise UsageError(message)
         if name is not None and (not isinstance(name, str) or not name):
             message = f"Profiler(name={name!r}): name must be a str that is not empty, or None"
             raise UsageError(message)
+        if clock not in clocks.CLOCKS:
+            message = f"Profiler(clock={clock!r}): clock must be one of {', '.join(clocks.CLOCKS)}"
+            raise UsageError(message)
+        self._clock_problem = clocks.counter_problem() if clock == "tsc" else None
+        self._clock = clock if self._clock_problem is None else "monotonic"
+        if self._clock_problem:
+            ending.show(f"clock='tsc' cannot be had ({self._clock_problem}): monotonic it is")
         self._output = Path(output)
         self._name = name or _script_name()
         self._path: Path | None = None
@@ -68,38 +84,23 @@ class Profiler:
         path = self._output.absolute() / _recording_name(self._name, recording_id)
         try:
             path.mkdir(parents=True)
-            # The window must hold what is recorded from the first instant on.
-            start = manifest.Anchor.now()
-            log = windows.open_window(path, recording_id)
+            log = windows.open_window(path, recording_id, counter=self._clock == "tsc")
+            start = manifest.Anchor.now(recorder.core.clock_ns)
+            try:
+                content = self._describe(recording_id, path, log, start)
+                manifest.write(path, content)
+            except OSError:
+                windows.close_window(recording_id)
+                raise
         except OSError as error:
+            places.remove_log(path / places.LOG)
             shutil.rmtree(path, ignore_errors=True)
             message = (
                 f"Profiler(output={str(self._output)!r}): cannot be recorded into "
                 f"({error.strerror or error}); choose a folder that can be written"
             )
             raise CaptureError(message) from error
-        self._path = path
-        self._manifest = manifest.Manifest(
-            id=recording_id,
-            name=self._name,
-            strobe=__version__,
-            recorder=recorder.KIND,
-            host=socket.gethostname(),
-            boot=manifest.boot_id(),
-            pid=os.getpid(),
-            process_start=manifest.process_start(os.getpid()) or 0,
-            log=os.path.relpath(log, path)
-            if log.is_relative_to(self._output.absolute())
-            else str(log),
-            start=start,
-            span_cost_ns=max(0.0, recorder.core.calibrate()),
-            metadata={
-                "python": sys.version.split()[0],
-                "recorder_reason": recorder.REASON,
-                "output": str(self._output),
-            },
-        )
-        manifest.write(path, self._manifest)
+        self._path, self._manifest = path, content
         ending.add(recording_id, self)
         ending.announce(path)
         self._own_ns = time.perf_counter_ns() - began_ns
@@ -114,7 +115,7 @@ class Profiler:
             message = "stop() while not recording; call start() first"
             raise StateError(message)
         began_ns = time.perf_counter_ns()
-        stop = manifest.Anchor.now()
+        stop = manifest.Anchor.now(recorder.core.clock_ns)
         ending.remove(self._manifest.id)
         stats = windows.close_window(self._manifest.id)
         own_ns = self._own_ns + time.perf_counter_ns() - began_ns
@@ -122,7 +123,8 @@ class Profiler:
         try:
             manifest.write(self._path, self._manifest)
         except OSError as error:
-            ending.show(f"the recording {str(self._path)!r} is lost ({error.strerror})")
+            fate = "can be opened once this program has ended" if self._path.exists() else "is lost"
+            ending.show(f"the recording {str(self._path)!r} {fate} ({error.strerror})")
             return
         if stats["dropped"]:
             ending.show(f"{stats['dropped']} records could not be written and are lost")
@@ -159,6 +161,31 @@ class Profiler:
         """Stop recording, unless the block did, or this is a forked child of the starter."""
         if self._is_recording():
             self.stop()
+
+    def _describe(
+        self, recording_id: str, path: Path, log: Path, start: manifest.Anchor
+    ) -> manifest.Manifest:
+        near = log.is_relative_to(self._output.absolute())
+        return manifest.Manifest(
+            id=recording_id,
+            name=self._name,
+            strobe=__version__,
+            recorder=recorder.KIND,
+            host=socket.gethostname(),
+            boot=manifest.boot_id(),
+            pid=os.getpid(),
+            process_start=manifest.process_start(os.getpid()) or 0,
+            log=os.path.relpath(log, path) if near else str(log),
+            start=start,
+            clock=windows.current_clock(),
+            span_cost_ns=max(0.0, recorder.core.calibrate()),
+            metadata={
+                "python": sys.version.split()[0],
+                "recorder_reason": recorder.REASON,
+                **({"clock_problem": self._clock_problem} if self._clock_problem else {}),
+                "output": str(self._output),
+            },
+        )
 
     def _is_recording(self) -> bool:
         return self._manifest is not None and ending.is_running(self._manifest.id)

@@ -31,6 +31,7 @@ KIND_COUNTER = 4
 DEFINE_STRING = 1
 DEFINE_LANE = 2
 DEFINE_PROCESS = 3
+DEFINE_NOTE = 4
 
 # start_ns, dur_ns, name, attributes, lane, kind, category, reserved
 RECORD = struct.Struct("<QQIIIBBH")

@@ -66,10 +66,8 @@ class _Ring:
 
 def read(directory: Path) -> list[ProcessLog]:
     """Return the logs of all processes that recorded into `directory`, by file name."""
-    prefixes = sorted(
-        path.name.removesuffix(".definitions") for path in directory.glob("*.definitions")
-    )
-    return [_read_process(directory, prefix) for prefix in prefixes]
+    files = [*directory.glob("*.definitions"), *directory.glob("*.chunks")]
+    return [_read_process(directory, prefix) for prefix in sorted({path.stem for path in files})]
 
 
 def processes(directory: Path) -> list[dict[str, Any]]:
@@ -85,10 +83,10 @@ def processes(directory: Path) -> list[dict[str, Any]]:
 def _read_process(directory: Path, prefix: str) -> ProcessLog:
     log = ProcessLog(prefix)
     # Rings before chunks: a record that leaves its ring while we read is then found in a chunk.
-    rings = [
-        ring for path in sorted(directory.glob(f"{prefix}.*.ring")) if (ring := _read_ring(path))
-    ]
-    chunks = list(_read_chunks(directory / f"{prefix}.chunks", log))
+    paths = sorted(directory.glob(f"{prefix}.*.ring"))
+    rings = [ring for path in paths if (ring := _read_ring(path, log))]
+    faults: list[str] = []
+    chunks = list(_read_chunks(directory / f"{prefix}.chunks", faults))
     # Definitions last: each is written before its first use.
     _read_definitions(directory / f"{prefix}.definitions", log)
     for ring in rings:
@@ -103,6 +101,9 @@ def _read_process(directory: Path, prefix: str) -> ProcessLog:
         # A ring that was never in a file: its chunks are all there is of it.
         parts = [(first, records) for found, first, records in chunks if found == number]
         _take_once(parts, max(first + len(records) for first, records in parts), log)
+    if log.dropped:
+        # With nothing missing, half a chunk is a write that goes on or that a kill has ended.
+        log.faults += faults or [f"{prefix}: {log.dropped} records are missing"]
     return log
 
 
@@ -119,28 +120,38 @@ def _take_once(parts: list[tuple[int, Records]], head: int, log: ProcessLog) -> 
     log.dropped += max(0, head - next_seq)
 
 
-def _read_ring(path: Path) -> _Ring | None:
-    """Return a copy of a ring, taken so that it is whole even while its thread writes."""
+def _read_ring(path: Path, log: ProcessLog) -> _Ring | None:
+    """Return a copy of a ring, taken so that it is whole even while its thread writes.
+
+    None for one whose maker was killed before it was done. Of one that was cut off only the head is
+    taken: it tells how many records are lost.
+    """
     try:
         with path.open("rb") as file:
-            if file.seek(0, 2) < layout.RING_BYTES:
+            size = file.seek(0, 2)
+            if size == 0:
                 return None
-            view = mmap.mmap(file.fileno(), layout.RING_BYTES, access=mmap.ACCESS_READ)
-    except OSError:
+            view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        log.faults.append(f"{path.name}: cannot be read ({error.strerror})")
         return None
     with view:
-        magic, _, number, capacity, slots, _ = layout.RING_HEAD.unpack_from(view)
-        if (
-            magic != layout.RING_MAGIC
-            or capacity != layout.RING_RECORDS
-            or slots != layout.OPEN_SLOTS
-        ):
+        if size < layout.RING_BYTES:
+            log.faults.append(f"{path.name}: cut off at byte {size}")
+        if size < layout.PAGE_BYTES or view[:4] == bytes(4):
             return None
+        magic, _, number, capacity, slots, _ = layout.RING_HEAD.unpack_from(view)
         head = _word(view, layout.HEAD_OFFSET)
-        copied = np.frombuffer(view[layout.RECORDS_OFFSET :], RECORD)
-        open_slots = np.frombuffer(view[layout.OPEN_OFFSET : layout.RECORDS_OFFSET], _OPEN_SLOT)
+        whole = view[: layout.RING_BYTES] if size >= layout.RING_BYTES else bytes(layout.RING_BYTES)
+        copied = np.frombuffer(whole[layout.RECORDS_OFFSET :], RECORD)
+        open_slots = np.frombuffer(whole[layout.OPEN_OFFSET : layout.RECORDS_OFFSET], _OPEN_SLOT)
         # What left the ring in the meantime may have been written over; it is in a chunk by now.
-        tail = _word(view, layout.TAIL_OFFSET)
+        tail = _word(view, layout.TAIL_OFFSET) if size >= layout.RING_BYTES else head
+        shape = (magic, capacity, slots)
+        expected = (layout.RING_MAGIC, layout.RING_RECORDS, layout.OPEN_SLOTS)
+        if shape != expected or head - tail > capacity:
+            log.faults.append(f"{path.name}: its header is damaged")
+            return None
         order = np.arange(min(tail, head), head, dtype=np.uint64) % capacity
         return _Ring(
             number=number,
@@ -178,7 +189,7 @@ def _map(path: Path) -> mmap.mmap | None:
         return None
 
 
-def _read_chunks(path: Path, log: ProcessLog) -> Iterator[tuple[int, int, Records]]:
+def _read_chunks(path: Path, faults: list[str]) -> Iterator[tuple[int, int, Records]]:
     """Yield (ring, first sequence number, records) of every chunk that is whole."""
     view = _map(path)
     if view is None:
@@ -196,7 +207,7 @@ def _read_chunks(path: Path, log: ProcessLog) -> Iterator[tuple[int, int, Record
                 yield ring, first, np.frombuffer(body, RECORD)
                 offset = end
                 continue
-        log.faults.append(f"{path.name}: no whole chunk at byte {offset}")
+        faults.append(f"{path.name}: no whole chunk at byte {offset}")
         offset = _next_magic(view, offset + 1, layout.CHUNK_MAGIC)
 
 
@@ -206,6 +217,8 @@ def _next_magic(view: mmap.mmap, offset: int, magic: int) -> int:
 
 
 def _read_definitions(path: Path, log: ProcessLog) -> None:
+    if not path.exists():
+        log.faults.append(f"{path.name}: not there")
     view = _map(path)
     if view is None:
         return
@@ -221,8 +234,10 @@ def _read_definitions(path: Path, log: ProcessLog) -> None:
                 _define(log, kind, number, body)
                 offset = end
                 continue
-        log.faults.append(f"{path.name}: no whole definition at byte {offset}")
-        offset = _next_magic(view, offset + 1, layout.DEFINITION_MAGIC)
+        following = _next_magic(view, offset + 1, layout.DEFINITION_MAGIC)
+        if end <= size or following < size:  # else a write that goes on or that a kill has ended
+            log.faults.append(f"{path.name}: no whole definition at byte {offset}")
+        offset = following
 
 
 def _define(log: ProcessLog, kind: int, number: int, body: bytes) -> None:
@@ -232,3 +247,5 @@ def _define(log: ProcessLog, kind: int, number: int, body: bytes) -> None:
         log.lanes[number] = json.loads(body)
     elif kind == layout.DEFINE_PROCESS:
         log.process = json.loads(body)
+    elif kind == layout.DEFINE_NOTE:
+        log.faults.append(f"process {log.process.get('pid')}: {body.decode()}")

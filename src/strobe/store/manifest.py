@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,17 +22,20 @@ FILE_NAME = "strobe.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Anchor:
-    """One instant on two clocks."""
+    """One instant on three clocks: the records', the system's monotonic one, and wall time."""
 
+    clock_ns: int
     monotonic_ns: int
     wall_ns: int
 
     @classmethod
-    def now(cls) -> Anchor:
-        """Read both clocks, the monotonic one before and after so that the pair is tight."""
-        before_ns = time.monotonic_ns()
+    def now(cls, clock_ns: Callable[[], int]) -> Anchor:
+        """Read all three, the outer ones twice so that they meet in the middle."""
+        clock, monotonic = clock_ns(), time.monotonic_ns()
         wall_ns = time.time_ns()
-        return cls(monotonic_ns=(before_ns + time.monotonic_ns()) // 2, wall_ns=wall_ns)
+        monotonic += time.monotonic_ns()
+        clock += clock_ns()
+        return cls(clock_ns=clock // 2, monotonic_ns=monotonic // 2, wall_ns=wall_ns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +54,7 @@ class Manifest:
     start: Anchor
     stop: Anchor | None = None
     format: int = FORMAT_VERSION
+    clock: str = "monotonic"
     span_cost_ns: float = 0.0
     stats: dict[str, int] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -100,9 +106,21 @@ def is_alive(pid: int, start: int, host: str, boot: str) -> bool | None:
 
 def write(recording: Path, manifest: Manifest) -> None:
     """Write the manifest so that a reader sees the old one or the new one, whole."""
+    path = recording / FILE_NAME
     part = recording / f"{FILE_NAME}.{os.getpid()}.part"
-    part.write_text(json.dumps(asdict(manifest), indent=1) + "\n", encoding="utf-8")
-    part.replace(recording / FILE_NAME)
+    content = (json.dumps(asdict(manifest), indent=1) + "\n").encode()
+    try:
+        part.write_bytes(content)
+        part.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        if not path.exists():
+            raise
+        # The disk is full, but the old one's block is there.
+        with path.open("r+b") as file:
+            file.write(content)
+            file.truncate()
 
 
 def read(recording: Path) -> Manifest:

@@ -73,13 +73,18 @@ def release_log(log: Path) -> bool:
     if not is_finalized(log.parent) or is_needed(log):
         return False
     links = [Path(link.read_text()) for link in (log / LINKS).glob("*")]
+    remove_log(log)
+    for link in links:
+        release_log(link)
+    return not log.exists()
+
+
+def remove_log(log: Path) -> None:
+    """Delete a log, and its rings that had to be elsewhere."""
     for ring in log.glob("*.ring"):
         if ring.is_symlink():
             ring.resolve().unlink(missing_ok=True)
     shutil.rmtree(log, ignore_errors=True)
-    for link in links:
-        release_log(link)
-    return not log.exists()
 
 
 def runtime_directory() -> Path:
