@@ -10,6 +10,7 @@ import sys
 
 import typer
 
+from strobe._version import __version__
 from strobe.cli import clean, doctor, info
 from strobe.errors import CommandError, StrobeError
 
@@ -30,8 +31,6 @@ def _strobe(
     version: bool = typer.Option(False, "--version", help="Print the version and exit."),
 ) -> None:
     if version:
-        from strobe import __version__
-
         typer.echo(__version__)
         raise typer.Exit
 

@@ -19,9 +19,7 @@ _NEEDED_FLAGS = {"constant_tsc", "nonstop_tsc"}
 _SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 
 
-def counter_problem(
-    cpuinfo: Path = Path("/proc/cpuinfo"), source: Path = _SOURCE
-) -> str | None:
+def counter_problem(cpuinfo: Path = Path("/proc/cpuinfo"), source: Path = _SOURCE) -> str | None:
     """Return why the processor's counter cannot be used here, None where it can."""
     if not recorder.core.HAS_COUNTER:
         return f"the {recorder.KIND} recorder on this machine does not read the processor's counter"

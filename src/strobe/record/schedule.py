@@ -31,8 +31,8 @@ def schedule(
 ) -> Schedule:
     """Return a schedule: skip_first steps closed, then rounds of wait, warmup and active steps.
 
-    `repeat` is the number of rounds, 0 for no end. Raises UsageError for a number that is no int, is
-    negative, or for active=0.
+    `repeat` is the number of rounds, 0 for no end. Raises UsageError for a number that is no int or
+    negative, and for active=0.
     """
     given = {
         "wait": wait,
@@ -78,8 +78,8 @@ def as_schedule(value: object) -> Schedule:
     if callable(value):
         return value
     message = (
-        f"Profiler(schedule={value!r}): schedule must be strobe.schedule(...), a pair (start, end), "
-        "or a callable that turns a step number into a strobe.State"
+        f"Profiler(schedule={value!r}): schedule must be strobe.schedule(...), a pair (start, end)"
+        ", or a callable that turns a step number into a strobe.State"
     )
     raise UsageError(message)
 

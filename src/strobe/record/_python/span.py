@@ -1,15 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recorder in Python: the twin of strobe.record._core (native/core), for where that cannot be
-built and for Python without a GIL. Same functions, same behaviour, same bytes.
-
-It differs in three things. There is no drain thread. A lane is a thread's asyncio task, because
-Python code cannot see which Context it runs in. And a span has no finalizer, because Python would
-swallow the exception of a signal handler that runs in one: a full table of open spans is emptied
-into the log instead.
-
-Signal handlers, finalizers and (under a GIL) other threads come in only at calls and at jumps
-backwards. Where the order of statements between two calls matters, a comment says so.
-"""
+"""Spans, instants and counters, and the recorder's functions by the names of the C module."""
 
 from __future__ import annotations
 
@@ -21,29 +11,11 @@ from types import FunctionType, SimpleNamespace
 from typing import Any, Final
 
 from strobe.record import _support
-from strobe.record._python_files import forget_error
-from strobe.record._python_log import Log
-from strobe.record._python_recorder import GENERATION, Thread, recorder, thread
-from strobe.record._python_ring import HEAD, RECORD, Ring, map_private
-from strobe.record._python_spawn import spawn_detached
+from strobe.record._python.files import forget_error
+from strobe.record._python.log import Log
+from strobe.record._python.recorder import GENERATION, Thread, recorder, thread
+from strobe.record._python.ring import HEAD, RECORD, Ring, map_private
 from strobe.store import layout
-from strobe.store.layout import FORMAT_VERSION
-
-__all__ = [
-    "FORMAT_VERSION",
-    "HAS_COUNTER",
-    "calibrate",
-    "clock_ns",
-    "counter",
-    "directory",
-    "instant",
-    "span",
-    "spawn_detached",
-    "start",
-    "stats",
-    "stop",
-    "use_control",
-]
 
 HAS_COUNTER = 0  # Python cannot read the processor's
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Final
 
-from strobe.record._python_files import (
+from strobe.record._python.files import (
     NEW_FILE,
     forget_error,
     give_back,
@@ -21,7 +21,7 @@ from strobe.record._python_files import (
 from strobe.store import layout
 
 if TYPE_CHECKING:
-    from strobe.record._python_log import Log
+    from strobe.record._python.log import Log
 
 MOST_LANES = 65536
 

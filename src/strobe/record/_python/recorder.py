@@ -11,9 +11,9 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Final
 
-from strobe.record._python_files import forget_error, forgotten_errors
-from strobe.record._python_log import Log
-from strobe.record._python_ring import DRAIN_NS, DROPPED, HEAD, OWN_NS, Ring
+from strobe.record._python.files import forget_error, forgotten_errors
+from strobe.record._python.log import Log
+from strobe.record._python.ring import DRAIN_NS, DROPPED, HEAD, OWN_NS, Ring
 from strobe.store import layout
 
 GENERATION: Final = layout.GENERATION_OFFSET // 4  # as a word of the control page
@@ -136,9 +136,7 @@ class Recorder:
             self.page = page
             self.control = control
 
-    def start(
-        self, directory: str | bytes | os.PathLike[str], counter: bool = False, /
-    ) -> None:
+    def start(self, directory: str | bytes | os.PathLike[str], counter: bool = False, /) -> None:
         """Record into the directory, here and in the children that share the control page.
 
         There is no `counter` here (HAS_COUNTER): times are always of the monotonic clock.

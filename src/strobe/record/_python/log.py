@@ -10,8 +10,8 @@ from pathlib import Path
 from threading import get_native_id
 from typing import Any
 
-from strobe.record._python_files import AppendFile, forget_error, give_back, is_network
-from strobe.record._python_ring import (
+from strobe.record._python.files import AppendFile, forget_error, give_back, is_network
+from strobe.record._python.ring import (
     FAILED_ERRNO,
     HEAD,
     SPARE,
@@ -137,8 +137,8 @@ class Log:
             ring = Ring(self, number, memory or map_private(), memory is None)
             if memory is None:
                 note = (
-                    f"ring {number} is in private memory: if the process ends without stop(), up to "
-                    f"{UNSAFE} of its last records are lost"
+                    f"ring {number} is in private memory: if the process ends without stop(), "
+                    f"up to {UNSAFE} of its last records are lost"
                 )
                 self.define(layout.DEFINE_NOTE, number, note.encode())
             ring.write_header()
