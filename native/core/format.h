@@ -26,13 +26,14 @@ typedef enum {
   kKindOpen = 2,  // begun, and no room in the open table: finished by an equal kKindSpan, if ever
   kKindInstant = 3,  // dur_ns is 0
   kKindCounter = 4,  // dur_ns holds the bits of a float64
+  kKindStep = 5,     // a step of the window in `window`: name is its number, attributes its samples
 } Kind;
 
 // RECORD, 32 bytes
 //   0          8        16     20     24     28  29  30  32
-//   | start_ns | dur_ns | name | attr | lane | k | c | 0 |
+//   | start_ns | dur_ns | name | attr | lane | k | c | w |
 // name, attr: ids of strings in the definitions log (attr 0: none). lane: id of a lane there.
-// k: Kind. c: category, 0 for a user's span.
+// k: Kind. c: category, 0 for a user's span or step, 1 for a request. w: window, of a step only.
 typedef struct {
   uint64_t start_ns;
   uint64_t dur_ns;
@@ -41,7 +42,7 @@ typedef struct {
   uint32_t lane;
   uint8_t kind;
   uint8_t category;
-  uint16_t reserved;
+  uint16_t window;
 } Record;
 _Static_assert(sizeof(Record) == kRecordBytes, "RECORD is a file format");
 

@@ -68,6 +68,29 @@ static PyObject *core_counter(PyObject *Py_UNUSED(module), PyObject *const *argu
   return put_point(arguments[0], NULL, bits, kKindCounter);
 }
 
+static PyObject *core_step(PyObject *Py_UNUSED(module), PyObject *arguments) {
+  unsigned int window, number, samples;
+  unsigned long long start_ns;
+  int request;
+  if (!PyArg_ParseTuple(arguments, "IIKIp", &window, &number, &start_ns, &samples, &request)) {
+    return NULL;
+  }
+  Record record = {.start_ns = start_ns,
+                   .dur_ns = clock_ns() - start_ns,
+                   .name = number,
+                   .attributes = samples,
+                   .kind = kKindStep,
+                   .category = (uint8_t)request,
+                   .window = (uint16_t)window};
+  Ring *ring = recorder_ring();
+  if (ring) {
+    uint32_t serial = ring->serial;
+    record.lane = lane_id(ring);
+    if (recorder_owns(ring, serial)) ring_put(ring, &record);
+  }
+  return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
 static PyObject *core_use_control(PyObject *Py_UNUSED(module), PyObject *arguments) {
   PyObject *path, *encoded = NULL;
   int create;
@@ -165,6 +188,9 @@ static PyMethodDef methods[] = {
     {"counter", (PyCFunction)(void (*)(void))core_counter, METH_FASTCALL,
      "counter(name, value, /)\n--\n\n"
      "Record the value of a counter at this instant, as a float64."},
+    {"step", core_step, METH_VARARGS,
+     "step(window, number, start_ns, samples, request, /)\n--\n\n"
+     "Record that a step of a window, or a request, ends now."},
     {"use_control", core_use_control, METH_VARARGS,
      "use_control(path, create)\n--\n\nMap a control page; None: one for forked children only."},
     {"start", core_start, METH_VARARGS,

@@ -27,13 +27,14 @@ KIND_SPAN = 1
 KIND_OPEN = 2
 KIND_INSTANT = 3
 KIND_COUNTER = 4
+KIND_STEP = 5
 
 DEFINE_STRING = 1
 DEFINE_LANE = 2
 DEFINE_PROCESS = 3
 DEFINE_NOTE = 4
 
-# start_ns, dur_ns, name, attributes, lane, kind, category, reserved
+# start_ns, dur_ns, name, attributes, lane, kind, category, window
 RECORD = struct.Struct("<QQIIIBBH")
 # start_ns, name, attributes, lane
 OPEN_SLOT = struct.Struct("<QIII12x")

@@ -29,7 +29,7 @@ RECORD = np.dtype(
         ("lane", "<u4"),
         ("kind", "u1"),
         ("category", "u1"),
-        ("reserved", "<u2"),
+        ("window", "<u2"),
     ]
 )
 Records = NDArray[np.void]

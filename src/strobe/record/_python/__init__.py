@@ -21,6 +21,7 @@ from strobe.record._python.span import (
     span,
     start,
     stats,
+    step,
     stop,
     use_control,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "spawn_detached",
     "start",
     "stats",
+    "step",
     "stop",
     "use_control",
 ]

@@ -42,6 +42,7 @@ _HEAD: Final = HEAD
 _SPAN: Final = layout.KIND_SPAN << 32
 _INSTANT: Final = layout.KIND_INSTANT << 32
 _COUNTER: Final = layout.KIND_COUNTER << 32
+_STEP: Final = layout.KIND_STEP << 32
 
 _PLAIN = frozenset({type(None), bool, int, float, str})
 _MISSING: Any = object()
@@ -280,17 +281,20 @@ def _checked(caller: str, attributes: dict[str, Any]) -> dict[str, Any]:
     return _support.check_attributes(caller, attributes)
 
 
-def _put_point(name: str, attributes: dict[str, Any] | None, value: int, kind: int) -> None:
-    now_ns = clock_ns()
+def _current_ring() -> Ring | None:
+    """Return the calling thread's ring, None while recording is off or impossible."""
     generation = _recorder.control[_GENERATION]
     if not generation & 1:
-        return
+        return None
     ring = _thread.ring
-    if ring.generation != generation:
-        attached = _recorder.attach(generation)
-        if attached is None:
-            return
-        ring = attached
+    return ring if ring.generation == generation else _recorder.attach(generation)
+
+
+def _put_point(name: str, attributes: dict[str, Any] | None, value: int, kind: int) -> None:
+    now_ns = clock_ns()
+    ring = _current_ring()
+    if ring is None:
+        return
     names = ring.strings.get(name) if attributes is None else None
     names = names or _identify(ring, name, attributes)
     if names:
@@ -321,6 +325,15 @@ def counter(name: str = _MISSING, value: float = _MISSING, /, *more: object) -> 
     except struct.error:
         _support.refuse_value(name, value)
     _put_point(name, None, bits, _COUNTER)
+
+
+def step(window: int, number: int, start_ns: int, samples: int, request: bool, /) -> None:
+    """Record that a step of a window, or a request, ends now."""
+    dur_ns = clock_ns() - start_ns
+    ring = _current_ring()
+    if ring is not None:
+        kind = _STEP | request << 40 | (window & 0xFFFF) << 48
+        ring.put(start_ns, dur_ns, number | samples << 32, _lane(ring) | kind)
 
 
 def calibrate() -> float:
