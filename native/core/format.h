@@ -121,6 +121,8 @@ _Static_assert(sizeof(DefinitionHeader) == 20, "DEFINITION is a file format");
 
 // CONTROL PAGE, shared by a process and its children. generation is odd while recording; the rest
 // changes only while it is even. The three clock fields are a ClockScale.
+//   0       4         8            12  16           40       48         56   64
+//   | magic | version | generation | 0 | clock .... | max .. | max .... | 0 | directory ...
 typedef struct {
   uint32_t magic;
   uint32_t version;
@@ -129,7 +131,9 @@ typedef struct {
   uint64_t clock_base;
   uint64_t clock_base_ns;
   uint64_t clock_scale;
-  uint64_t more[3];
+  uint64_t max_log_bytes;   // of one process's chunk file; 0: no limit
+  uint64_t max_ring_bytes;  // of one process's rings; 0: no limit
+  uint64_t more;
   char directory[kPathBytes];
 } ControlPage;
 _Static_assert(sizeof(ControlPage) <= kPageBytes, "the control page is one page");

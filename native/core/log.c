@@ -183,6 +183,13 @@ void log_write_chunk(Log *log, Ring *ring) {
   uint64_t head = atomic_load_explicit(&ring->shared->head, memory_order_acquire);
   uint64_t count = head - tail;
   if (count == 0) return;
+  // The user's bound: what came first stays, and what is given up is counted.
+  if (log->max_log_bytes && log->chunks.offset + count * kRecordBytes > log->max_log_bytes) {
+    atomic_store_explicit(&ring->shared->failed_errno, EDQUOT, memory_order_relaxed);
+    atomic_fetch_add_explicit(&ring->shared->dropped, count, memory_order_relaxed);
+    atomic_store_explicit(&ring->shared->tail, head, memory_order_release);
+    return;
+  }
   uint64_t first = tail & (kRingRecords - 1);
   uint64_t before_wrap = count < kRingRecords - first ? count : kRingRecords - first;
   ChunkHeader header = {CHUNK_MAGIC, ring->shared->ring, tail, (uint32_t)count, 0, 0};

@@ -20,11 +20,13 @@ typedef struct {
 } AppendFile;
 
 typedef struct Log {
-  uint32_t serial;      // unique in this process: rings and open spans of another log are stale
-  uint32_t generation;  // of the control page that asked for it
-  int references;       // rings plus the recorder itself; under the recorder's lock
-  bool keep_rings;      // the directory's file system may hold ring files
-  struct Log *next;     // in the recorder's list of logs that have rings; under its lock
+  uint32_t serial;         // unique in this process: rings and open spans of another log are stale
+  uint32_t generation;     // of the control page that asked for it
+  int references;          // rings plus the recorder itself; under the recorder's lock
+  bool keep_rings;         // the directory's file system may hold ring files
+  uint64_t max_log_bytes;  // 0: no limit, as the next
+  uint64_t max_ring_bytes;
+  struct Log *next;  // in the recorder's list of logs that have rings; under its lock
 
   pthread_mutex_t write_lock;  // the chunk file, every ring's tail, the list of rings
   AppendFile chunks;

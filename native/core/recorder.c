@@ -112,34 +112,36 @@ static Ring *adopt_orphan(Log *log) {
   return NULL;
 }
 
-// The directory and clock that belong to a generation, if that is still the current one.
-static bool read_page(uint32_t generation, char *directory, ClockScale *scale) {
+// A copy of the control page as of a generation, if that is still the current one.
+static bool read_page(uint32_t generation, ControlPage *copy) {
   ControlPage *page = recorder_page();
-  memcpy(directory, page->directory, kPathBytes);
-  directory[kPathBytes - 1] = 0;
-  *scale = (ClockScale){page->clock_base, page->clock_base_ns, page->clock_scale};
+  memcpy(copy, page, sizeof *copy);
+  copy->directory[kPathBytes - 1] = 0;
   atomic_thread_fence(memory_order_acquire);
   return (generation & 1) && atomic_load(&page->generation) == generation;
 }
 
 bool recorder_directory(char *directory) {
-  ClockScale scale;
-  return read_page(atomic_load(&recorder_page()->generation), directory, &scale);
+  ControlPage page;
+  if (!read_page(atomic_load(&recorder_page()->generation), &page)) return false;
+  memcpy(directory, page.directory, kPathBytes);
+  return true;
 }
 
 static Ring *attach_locked(uint32_t generation) {
-  char directory[kPathBytes];
-  ClockScale scale;
+  ControlPage page;
   // Switched off, or on again elsewhere: the next record asks again.
-  if (!read_page(generation, directory, &scale)) return NULL;
+  if (!read_page(generation, &page)) return NULL;
   refused_generation = generation;
   refused_page = recorder_page();
   if (recorder.log == NULL || recorder.log->generation != generation) {
     close_log();
     retire_orphans();
-    recorder.log = log_open(directory, ++recorder.serial, generation);
+    recorder.log = log_open(page.directory, ++recorder.serial, generation);
     if (recorder.log == NULL) return NULL;
-    clock_use(scale);
+    recorder.log->max_log_bytes = page.max_log_bytes;
+    recorder.log->max_ring_bytes = page.max_ring_bytes;
+    clock_use((ClockScale){page.clock_base, page.clock_base_ns, page.clock_scale});
     recorder.log->next = recorder.logs;
     recorder.logs = recorder.log;
   }
@@ -279,20 +281,22 @@ int recorder_use_control(const char *path, bool create) {
   return 0;
 }
 
-int recorder_start(const char *directory, bool counter) {
+int recorder_start(const char *directory, RecorderOptions options) {
   ControlPage *page = recorder_page();
   size_t length = strlen(directory);
   if (length == 0) return ENOENT;
   if (length >= kPathBytes) return ENAMETOOLONG;
   uint32_t generation = atomic_load(&page->generation);
   if (page == &off_page || generation & 1) return EBUSY;
-  ClockScale scale = counter ? clock_measure() : (ClockScale){0, 0, 0};
+  ClockScale scale = options.counter ? clock_measure() : (ClockScale){0, 0, 0};
   // A thread that saw the generation before may only now be reading the directory.
   pthread_mutex_lock(&recorder.lock);
   memcpy(page->directory, directory, length + 1);
   page->clock_base = scale.base;
   page->clock_base_ns = scale.base_ns;
   page->clock_scale = scale.scale;
+  page->max_log_bytes = options.max_log_bytes;
+  page->max_ring_bytes = options.max_ring_bytes;
   atomic_store(&page->generation, generation + 1);
   pthread_mutex_unlock(&recorder.lock);
   // The caller gets the error, if there is one, not the first span.

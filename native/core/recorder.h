@@ -14,6 +14,12 @@ extern ControlPage *_Atomic recorder_control;
 #endif
 extern _Thread_local Ring *recorder_thread_ring FAST_TLS;
 
+typedef struct {
+  bool counter;             // times come from the processor's counter
+  uint64_t max_log_bytes;   // of one process's chunk file; 0: no limit
+  uint64_t max_ring_bytes;  // of one process's rings; 0: no limit
+} RecorderOptions;
+
 // Once per process; 0 or an errno.
 int recorder_initialize(void);
 
@@ -22,8 +28,8 @@ int recorder_initialize(void);
 int recorder_use_control(const char *path, bool create);
 
 // Switches recording on, into the directory, for this process and the children that share the
-// control page. With `counter` times come from the processor's counter. Both return 0 or an errno.
-int recorder_start(const char *directory, bool counter);
+// control page. Both return 0 or an errno.
+int recorder_start(const char *directory, RecorderOptions options);
 int recorder_stop(void);
 
 // Copies where recording goes now into kPathBytes bytes; false while it is off.

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "clock.h"
@@ -75,7 +76,19 @@ static void *map_ring(Log *log, uint32_t number, bool *anonymous) {
   return map == MAP_FAILED ? NULL : map;
 }
 
+static void note_refused(Log *log) {
+  char text[160];
+  int length =
+      snprintf(text, sizeof text, "thread %ld was not recorded: max_memory_bytes allows %u rings",
+               syscall(SYS_gettid), log->next_ring);
+  log_define(log, kDefineNote, 0, text, (size_t)length);
+}
+
 Ring *ring_create(Log *log) {
+  if (log->max_ring_bytes && (log->next_ring + 1ull) * kMapBytes > log->max_ring_bytes) {
+    note_refused(log);
+    return NULL;
+  }
   Ring *ring = calloc(1, sizeof *ring);
   if (ring == NULL) return NULL;
   uint32_t number = log->next_ring++;

@@ -38,7 +38,8 @@ struct Ring {
   uint32_t lane_count, lane_capacity, contexts;
 };
 
-// NULL when not even anonymous memory is to be had. Needs the log's write_lock.
+// NULL when not even anonymous memory is to be had, or the log's bound is reached. Needs the log's
+// write_lock.
 Ring *ring_create(Log *log);
 void ring_free(Ring *ring);
 

@@ -118,7 +118,7 @@ static void anonymous_in_a_follower(const char *scratch) {
   pid_t child = start_child(record_when_told, &pipes);
   let_child_record(&pipes);
   CHECK_EQUAL(recorder_stop(), 0);
-  CHECK_EQUAL(recorder_start(second.text, false), 0);
+  CHECK_EQUAL(recorder_start(second.text, (RecorderOptions){0}), 0);
   let_child_record(&pipes);
   expect_success(child);
   Recording recording = {0};
@@ -203,7 +203,7 @@ static void small_file_system(const char *scratch) {
   setenv("TMPDIR", scratch, 1);
   Path directory = mount_small(scratch, "size=512k");
   prepare_recorder();
-  CHECK_EQUAL(recorder_start(directory.text, false), 0);
+  CHECK_EQUAL(recorder_start(directory.text, (RecorderOptions){0}), 0);
   CHECK_EQUAL(recorder_stats().anonymous_rings, 0);
   record_numbers(kProducer, 0, 5 * kRingRecords);
   RecorderStats stats = recorder_stats();
@@ -220,7 +220,7 @@ static void ring_elsewhere(const char *scratch) {
   setenv("TMPDIR", elsewhere.text, 1);
   Path directory = mount_small(scratch, "size=512k");
   prepare_recorder();
-  CHECK_EQUAL(recorder_start(directory.text, false), 0);
+  CHECK_EQUAL(recorder_start(directory.text, (RecorderOptions){0}), 0);
   record_numbers(kProducer, 0, 1000);
   CHECK_EQUAL(recorder_stop(), 0);
   Recording recording = {0};
@@ -236,21 +236,21 @@ static void missing_directory(const char *scratch) {
   CHECK(close(open(file.text, O_WRONLY | O_CREAT, 0600)) == 0);
   prepare_recorder();
   int before = open_files();
-  CHECK_EQUAL(recorder_start(missing.text, false), ENOENT);
-  CHECK_EQUAL(recorder_start(file.text, false), ENOTDIR);
+  CHECK_EQUAL(recorder_start(missing.text, (RecorderOptions){0}), ENOENT);
+  CHECK_EQUAL(recorder_start(file.text, (RecorderOptions){0}), ENOTDIR);
   CHECK(recorder_ring() == NULL);
   CHECK_EQUAL(recorder_stop(), EINVAL);
   CHECK_EQUAL(open_files(), before);
-  CHECK_EQUAL(recorder_start(scratch, false), 0);
+  CHECK_EQUAL(recorder_start(scratch, (RecorderOptions){0}), 0);
   record_numbers(kProducer, 0, 10);
 }
 
 static void failure_then_new_control(const char *scratch) {
   Path missing = below(scratch, "missing");
   prepare_recorder();
-  CHECK_EQUAL(recorder_start(missing.text, false), ENOENT);
+  CHECK_EQUAL(recorder_start(missing.text, (RecorderOptions){0}), ENOENT);
   CHECK_EQUAL(recorder_use_control(NULL, true), 0);
-  CHECK_EQUAL(recorder_start(scratch, false), 0);
+  CHECK_EQUAL(recorder_start(scratch, (RecorderOptions){0}), 0);
   record_numbers(kProducer, 0, 10);
 }
 
@@ -261,10 +261,10 @@ static void too_many_files(const char *scratch) {
   limit = before;
   limit.rlim_cur = 3;
   CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
-  CHECK_EQUAL(recorder_start(scratch, false), EMFILE);
+  CHECK_EQUAL(recorder_start(scratch, (RecorderOptions){0}), EMFILE);
   CHECK(recorder_ring() == NULL);
   CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
-  CHECK_EQUAL(recorder_start(scratch, false), 0);
+  CHECK_EQUAL(recorder_start(scratch, (RecorderOptions){0}), 0);
 }
 
 static void *record_some(void *unused) {
@@ -285,9 +285,9 @@ static void directory_removed(const char *scratch) {
   CHECK_EQUAL(stats.anonymous_rings, 1);
   CHECK_EQUAL(stats.dropped, 0);
   CHECK_EQUAL(recorder_stop(), 0);
-  CHECK_EQUAL(recorder_start(directory.text, false), ENOENT);
+  CHECK_EQUAL(recorder_start(directory.text, (RecorderOptions){0}), ENOENT);
   CHECK(mkdir(directory.text, 0700) == 0);
-  CHECK_EQUAL(recorder_start(directory.text, false), 0);
+  CHECK_EQUAL(recorder_start(directory.text, (RecorderOptions){0}), 0);
 }
 
 const Test kFailureTests[] = {

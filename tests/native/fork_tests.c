@@ -162,12 +162,12 @@ static void run_two_rounds(const char *scratch, const char *control, bool fork_f
   Path first = make_directory(scratch, "first"), second = make_directory(scratch, "second");
   Turns turns = make_turns(control);
   pid_t child = fork_first ? start_child(follow_two_rounds, &turns) : 0;
-  CHECK_EQUAL(recorder_start(first.text, false), 0);
+  CHECK_EQUAL(recorder_start(first.text, (RecorderOptions){0}), 0);
   if (!fork_first) child = start_child(follow_two_rounds, &turns);
   child_turn(&turns);
   CHECK_EQUAL(recorder_stop(), 0);
   child_turn(&turns);
-  CHECK_EQUAL(recorder_start(second.text, false), 0);
+  CHECK_EQUAL(recorder_start(second.text, (RecorderOptions){0}), 0);
   child_turn(&turns);
   CHECK_EQUAL(recorder_stop(), 0);
   child_turn(&turns);
@@ -243,7 +243,7 @@ static void check_inherited(void *files) {
 static void files_closed_in_child(const char *scratch) {
   prepare_recorder();
   int before = open_files();
-  CHECK_EQUAL(recorder_start(scratch, false), 0);
+  CHECK_EQUAL(recorder_start(scratch, (RecorderOptions){0}), 0);
   record_numbers(1, 0, 10);
   CHECK_EQUAL(open_files(), before + 2);
   expect_success(start_child(check_inherited, &before));

@@ -11,7 +11,7 @@ static void start_and_stop(const char *scratch) {
   record_numbers(1, 0, 10);
   CHECK_EQUAL(recorder_stats().records, 10);
   CHECK_EQUAL(recorder_stats().anonymous_rings, 0);
-  CHECK_EQUAL(recorder_start(directory.text, false), EBUSY);
+  CHECK_EQUAL(recorder_start(directory.text, (RecorderOptions){0}), EBUSY);
   CHECK_EQUAL(recorder_stop(), 0);
   CHECK(recorder_ring() == NULL);
   CHECK_EQUAL(recorder_stop(), EINVAL);
@@ -27,7 +27,7 @@ static void off_without_control(const char *scratch) {
   CHECK_EQUAL(recorder_initialize(), 0);
   CHECK_EQUAL(recorder_initialize(), 0);
   CHECK(recorder_ring() == NULL);
-  CHECK_EQUAL(recorder_start(scratch, false), EBUSY);
+  CHECK_EQUAL(recorder_start(scratch, (RecorderOptions){0}), EBUSY);
   CHECK_EQUAL(recorder_stop(), EINVAL);
 }
 
@@ -35,7 +35,7 @@ static void directory_while_on(const char *scratch) {
   char found[kPathBytes];
   prepare_recorder();
   CHECK(!recorder_directory(found));
-  CHECK_EQUAL(recorder_start(scratch, false), 0);
+  CHECK_EQUAL(recorder_start(scratch, (RecorderOptions){0}), 0);
   CHECK(recorder_directory(found) && strcmp(found, scratch) == 0);
   CHECK_EQUAL(recorder_stop(), 0);
   CHECK(!recorder_directory(found));
@@ -55,9 +55,9 @@ static const char *long_name(const char *directory, size_t length) {
 static void longest_directory(const char *scratch) {
   char found[kPathBytes];
   prepare_recorder();
-  CHECK_EQUAL(recorder_start(long_name(scratch, kPathBytes), false), ENAMETOOLONG);
+  CHECK_EQUAL(recorder_start(long_name(scratch, kPathBytes), (RecorderOptions){0}), ENAMETOOLONG);
   const char *longest = long_name(scratch, kPathBytes - 1);
-  CHECK_EQUAL(recorder_start(longest, false), 0);
+  CHECK_EQUAL(recorder_start(longest, (RecorderOptions){0}), 0);
   CHECK(recorder_directory(found) && strcmp(found, longest) == 0);
   record_numbers(1, 0, 10);
   CHECK_EQUAL(recorder_stop(), 0);
@@ -182,7 +182,7 @@ static Path record_round(const char *scratch, int round, Follower *followers, in
   snprintf(name, sizeof name, "round-%d", round);
   Path directory = make_directory(scratch, name);
   Progress progress = {.followers = followers, .number = number};
-  CHECK_EQUAL(recorder_start(directory.text, false), 0);
+  CHECK_EQUAL(recorder_start(directory.text, (RecorderOptions){0}), 0);
   for (int i = 0; i < number; i++) progress.counts[i] = followers[i].count;
   wait_until(all_have_moved, &progress);
   CHECK_EQUAL(recorder_stop(), 0);
@@ -219,7 +219,7 @@ static void same_generation_again(const char *scratch) {
   record_numbers(1, 0, 10);
   CHECK_EQUAL(recorder_stop(), 0);
   CHECK_EQUAL(recorder_use_control(NULL, true), 0);
-  CHECK_EQUAL(recorder_start(second.text, false), 0);
+  CHECK_EQUAL(recorder_start(second.text, (RecorderOptions){0}), 0);
   record_numbers(2, 0, 10);
   Recording recording = {0};
   read_recording(&recording, second.text);
@@ -233,12 +233,12 @@ static void same_generation_again(const char *scratch) {
 static void nothing_left_behind(const char *scratch) {
   enum { kRounds = 10 };
   prepare_recorder();
-  CHECK_EQUAL(recorder_start(scratch, false), 0);
+  CHECK_EQUAL(recorder_start(scratch, (RecorderOptions){0}), 0);
   CHECK_EQUAL(recorder_stop(), 0);
   int before = open_files();
   for (uint64_t round = 0; round < kRounds; round++) {
     Range range = {1, round * 10, (round + 1) * 10};
-    CHECK_EQUAL(recorder_start(scratch, false), 0);
+    CHECK_EQUAL(recorder_start(scratch, (RecorderOptions){0}), 0);
     in_thread(record_range, &range);
     CHECK_EQUAL(recorder_stop(), 0);
   }

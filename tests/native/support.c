@@ -27,7 +27,7 @@ void prepare_recorder(void) {
 Path start_recording(const char *scratch) {
   Path directory = make_directory(scratch, "recording");
   prepare_recorder();
-  CHECK_EQUAL(recorder_start(directory.text, false), 0);
+  CHECK_EQUAL(recorder_start(directory.text, (RecorderOptions){0}), 0);
   return directory;
 }
 

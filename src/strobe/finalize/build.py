@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,7 +83,8 @@ def _set_to_monotonic(log: Log, manifest: Manifest) -> None:
 
     def moved(times: NDArray[np.int64]) -> NDArray[np.int64]:
         since = times - first.clock_ns
-        return first.monotonic_ns + since + np.rint(since * drift).astype(np.int64)
+        corrected: NDArray[np.int64] = since + np.rint(since * drift).astype(np.int64)
+        return first.monotonic_ns + corrected
 
     end_ns = moved(log.spans.start_ns + log.spans.dur_ns)
     for part in (log.spans, log.unfinished, log.instants, log.counters):
@@ -249,23 +252,25 @@ def _residual_ns(manifest: Manifest) -> int | None:
     return manifest.stop.wall_ns - manifest.start.wall_ns - monotonic_ns
 
 
+def _failure(number: int) -> str:
+    return "max_bytes is reached" if number == errno.EDQUOT else os.strerror(number)
+
+
 def _notes(
     manifest: Manifest, processes: list[ProcessLog], window: _Window, nameless: int
 ) -> list[str]:
-    import os
-
     notes = []
     if not window.known_end:
         notes.append("the program ended without stop(): the recording ends with its last record")
     for process in processes:
         if process.failed_errno:
-            reason = os.strerror(process.failed_errno)
+            reason = _failure(process.failed_errno)
             notes.append(f"process {process.process.get('pid')} could not write ({reason})")
         notes += process.faults
     if not processes:
         notes.append("the log is gone")
     if manifest.stats.get("failed_errno") and not any(p.failed_errno for p in processes):
-        reason = os.strerror(manifest.stats["failed_errno"])
+        reason = _failure(manifest.stats["failed_errno"])
         notes.append(f"process {manifest.pid} could not write ({reason})")
     if nameless:
         notes.append(f"{nameless} records have lost their names")

@@ -53,8 +53,10 @@ OWN_NS_OFFSET = 200
 DRAIN_NS_OFFSET = 208
 FAILED_ERRNO_OFFSET = 216
 
-# The control page: magic, version, generation at 8, the directory from 64.
+# The control page: magic, version, generation at 8, clock, bounds, the directory from 64.
 CONTROL_HEAD = struct.Struct("<III")
 GENERATION_OFFSET = 8
+BOUNDS_OFFSET = 40
+BOUNDS = struct.Struct("<QQ")
 DIRECTORY_OFFSET = 64
 PATH_BYTES = 3072

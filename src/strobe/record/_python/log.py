@@ -12,6 +12,7 @@ from typing import Any
 
 from strobe.record._python.files import AppendFile, forget_error, give_back, is_network
 from strobe.record._python.ring import (
+    DROPPED,
     FAILED_ERRNO,
     HEAD,
     SPARE,
@@ -60,6 +61,7 @@ class Log:
         self.generation = generation
         self.lock = lock
         self.keep_rings = not is_network(directory)
+        self.max_log_bytes = self.max_ring_bytes = 0  # no limit
         self.rings: list[Ring] = []
         self.next_ring = 0
         self.strings: dict[str, int] = {}
@@ -123,8 +125,11 @@ class Log:
         self.define(layout.DEFINE_LANE, lane, text.encode())
         return lane
 
-    def new_ring(self) -> Ring:
-        """Return a ring for the calling thread: an ended thread's, else a new one."""
+    def new_ring(self) -> Ring | None:
+        """Return a ring for the calling thread: an ended thread's, else a new one.
+
+        None when the bound is reached.
+        """
         with self.lock:
             for ring in self.rings:
                 if ring.orphan:
@@ -132,6 +137,13 @@ class Log:
                     ring.forget_lanes()
                     return ring
             number = self.next_ring
+            if self.max_ring_bytes and (number + 1) * layout.RING_BYTES > self.max_ring_bytes:
+                note = (
+                    f"thread {get_native_id()} was not recorded: max_memory_bytes allows {number} "
+                    "rings"
+                )
+                self.define(layout.DEFINE_NOTE, 0, note.encode())
+                return None
             self.next_ring = number + 1
             memory = map_ring(f"{self.prefix}.{number}.ring", self.keep_rings)
             ring = Ring(self, number, memory or map_private(), memory is None)
@@ -154,6 +166,13 @@ class Log:
             if head == tail:
                 return
             count = head - tail
+            size = count * layout.RECORD_BYTES
+            if self.max_log_bytes and self.chunks.offset + size > self.max_log_bytes:
+                # The user's bound: what came first stays, and what is given up is counted.
+                ring.words[FAILED_ERRNO] = errno.EDQUOT
+                ring.words[DROPPED] += count
+                ring.words[TAIL] = head
+                return
             fields = (layout.CHUNK_MAGIC, ring.number, tail, count)
             records = memoryview(ring.memory)[layout.RECORDS_OFFSET :]
             first = tail % layout.RING_RECORDS * layout.RECORD_BYTES

@@ -103,7 +103,12 @@ class Recorder:
                 self._close_log()
                 self.serial += 1
                 log = self.log = Log(directory, self.serial, generation, self.lock)
+                if self.page is not None:
+                    bounds = layout.BOUNDS.unpack_from(self.page, layout.BOUNDS_OFFSET)
+                    log.max_log_bytes, log.max_ring_bytes = bounds
             ring = log.new_ring()
+            if ring is None:
+                return None
             ring.generation = generation
             thread.tenancy = Tenancy(ring)
             thread.ring = ring
@@ -136,7 +141,14 @@ class Recorder:
             self.page = page
             self.control = control
 
-    def start(self, directory: str | bytes | os.PathLike[str], counter: bool = False, /) -> None:
+    def start(
+        self,
+        directory: str | bytes | os.PathLike[str],
+        counter: bool = False,
+        max_log_bytes: int = 0,
+        max_ring_bytes: int = 0,
+        /,
+    ) -> None:
         """Record into the directory, here and in the children that share the control page.
 
         There is no `counter` here (HAS_COUNTER): times are always of the monotonic clock.
@@ -154,6 +166,7 @@ class Recorder:
             raise _error(errno.EBUSY, os.fsdecode(encoded))
         end = layout.DIRECTORY_OFFSET + len(encoded) + 1
         page[layout.DIRECTORY_OFFSET : end] = encoded + b"\0"
+        layout.BOUNDS.pack_into(page, layout.BOUNDS_OFFSET, max_log_bytes, max_ring_bytes)
         control[GENERATION] = generation + 1
         try:
             # The caller gets the error, if there is one, not the first span.
