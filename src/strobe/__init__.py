@@ -28,6 +28,8 @@ TYPE_CHECKING = False  # importing typing would be most of what `import strobe` 
 if TYPE_CHECKING:
     from typing import Any
 
+    from strobe.record.schedule import State, schedule
+    from strobe.session.handlers import export_chrome, export_perfetto
     from strobe.session.profiler import Profiler
     from strobe.session.recording import Recording
     from strobe.session.recording import open_recording as open
@@ -38,20 +40,28 @@ __all__ = [
     "FormatError",
     "Profiler",
     "Recording",
+    "State",
     "StateError",
     "StrobeError",
     "UsageError",
     "__version__",
     "counter",
+    "export_chrome",
+    "export_perfetto",
     "instant",
     "open",
+    "schedule",
     "span",
 ]
 
 _LAZY = {
     "Profiler": ("strobe.session.profiler", "Profiler"),
     "Recording": ("strobe.session.recording", "Recording"),
+    "State": ("strobe.record.schedule", "State"),
+    "export_chrome": ("strobe.session.handlers", "export_chrome"),
+    "export_perfetto": ("strobe.session.handlers", "export_perfetto"),
     "open": ("strobe.session.recording", "open_recording"),
+    "schedule": ("strobe.record.schedule", "schedule"),
 }
 
 

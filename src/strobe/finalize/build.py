@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from strobe.analysis.nesting import nest
 from strobe.finalize.gather import Gathered, Log, gather
+from strobe.finalize.steps import steps_table
 from strobe.store import log as chunk_log
 from strobe.store import places
 from strobe.store.log import ProcessLog
 from strobe.store.manifest import Manifest
 from strobe.store.parquet import ROW_GROUP_ROWS, Column, TableWriter
-from strobe.store.tables import file_path, file_schema
+from strobe.store.tables import empty, file_path, file_schema
 
 Progress = Callable[[str, float], None]
 
@@ -50,6 +51,7 @@ def build(recording: Path, manifest: Manifest, into: Path, progress: Progress) -
     spans, unfinished = _cut(log, window)
     progress("nesting", 0.3)
     _write_spans(file_path(into, "spans"), spans, unfinished, log, progress)
+    _write(into, "steps", steps_table(log, manifest, spans, unfinished, window.end_ns))
     instants = _within(log.instants, window)
     counters = _within(log.counters, window)
     _write(into, "instants", _points(instants, log, attributes=True))
@@ -65,13 +67,22 @@ def build(recording: Path, manifest: Manifest, into: Path, progress: Progress) -
 
 
 def _find_window(manifest: Manifest, log: Log) -> _Window:
+    bound = _bound_ns(manifest)
     if manifest.stop is not None:
-        return _Window(manifest.start.monotonic_ns, manifest.stop.monotonic_ns, known_end=True)
+        end = min(manifest.stop.monotonic_ns, bound)
+        return _Window(manifest.start.monotonic_ns, end, known_end=True)
     last = manifest.start.monotonic_ns
     for part in (log.spans, log.instants, log.counters, log.unfinished):
         last = max(last, int(part.start_ns.max(initial=last)))
     last = max(last, int((log.spans.start_ns + log.spans.dur_ns).max(initial=last)))
-    return _Window(manifest.start.monotonic_ns, last, known_end=False)
+    return _Window(manifest.start.monotonic_ns, min(last, bound), known_end=False)
+
+
+def _bound_ns(manifest: Manifest) -> int:
+    """Return when max_seconds ends the recording, whether or not anybody called step()."""
+    if manifest.max_seconds is None:
+        return 1 << 62
+    return manifest.start.monotonic_ns + round(manifest.max_seconds * 1e9)
 
 
 def _set_to_monotonic(log: Log, manifest: Manifest) -> None:
@@ -86,10 +97,10 @@ def _set_to_monotonic(log: Log, manifest: Manifest) -> None:
         corrected: NDArray[np.int64] = since + np.rint(since * drift).astype(np.int64)
         return first.monotonic_ns + corrected
 
-    end_ns = moved(log.spans.start_ns + log.spans.dur_ns)
-    for part in (log.spans, log.unfinished, log.instants, log.counters):
+    for lasting in (log.spans, log.steps):
+        lasting.dur_ns = moved(lasting.start_ns + lasting.dur_ns) - moved(lasting.start_ns)
+    for part in (log.spans, log.steps, log.unfinished, log.instants, log.counters):
         part.start_ns = moved(part.start_ns)
-    log.spans.dur_ns = end_ns - log.spans.start_ns
 
 
 def _within(part: Gathered, window: _Window) -> Gathered:
@@ -218,19 +229,27 @@ def _completeness(
     dropped = sum(process.dropped for process in processes) + _missing(manifest, processes)
     own_ns = sum(process.own_ns for process in processes) + manifest.stats.get("start_stop_ns", 0)
     own_ns += round(manifest.span_cost_ns * collected)
+    spans: dict[str, Any] = {
+        "source": "spans",
+        "source_class": "A",
+        "asked": collected + dropped,
+        "collected": collected,
+        "dropped": dropped,
+        "unfinished": unfinished,
+        "own_ns": own_ns,
+        "drain_ns": sum(process.drain_ns for process in processes),
+        "clock_residual_ns": _residual_ns(manifest),
+        "note": "; ".join(_notes(manifest, processes, window, nameless)) or None,
+    }
+    missing = [
+        {"source": option, "note": f"asked for and not collected: {reason}"}
+        for option, reason in manifest.missing.items()
+    ]
+    rows = [spans, *missing]
+    empty_row = empty("completeness")
     return {
-        "source": pl.Series(["spans"]),
-        "source_class": pl.Series(["A"]),
-        "asked": pl.Series([collected + dropped]),
-        "collected": pl.Series([collected]),
-        "dropped": pl.Series([dropped]),
-        "unfinished": pl.Series([unfinished]),
-        "own_ns": pl.Series([own_ns]),
-        "drain_ns": pl.Series([sum(process.drain_ns for process in processes)]),
-        "clock_residual_ns": pl.Series([_residual_ns(manifest)], dtype=pl.Int64),
-        "note": pl.Series(
-            ["; ".join(_notes(manifest, processes, window, nameless)) or None], dtype=pl.String
-        ),
+        name: pl.Series([row.get(name) for row in rows], dtype=dtype)
+        for name, dtype in empty_row.schema.items()
     }
 
 

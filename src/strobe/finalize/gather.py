@@ -50,6 +50,20 @@ class Gathered:
 
 
 @dataclass
+class Steps:
+    """Marks of steps, of all windows of all processes."""
+
+    start_ns: Ints
+    dur_ns: Ints
+    number: NDArray[np.uint32]
+    samples: NDArray[np.uint32]
+    lane: NDArray[np.int32]
+    request: NDArray[np.bool_]
+    window: NDArray[np.uint16]
+    process: list[str]  # whose prefix, one for each
+
+
+@dataclass
 class Log:
     """A whole log: all processes, names and lanes numbered once."""
 
@@ -57,6 +71,7 @@ class Log:
     unfinished: Gathered
     instants: Gathered
     counters: Gathered
+    steps: Steps
     names: list[str]
     attributes: list[str]
     lanes: list[dict[str, Any]]
@@ -73,12 +88,14 @@ def gather(processes: Iterable[ProcessLog]) -> Log:
         "instants": [],
         "counters": [],
     }
+    steps: list[Steps] = []
     for process in processes:
         translate = _Translation(process, names, attributes, lanes)
         spans = translate.columns(_of_kind(process.records, layout.KIND_SPAN))
         parts["spans"].append(spans)
         parts["instants"].append(translate.columns(_of_kind(process.records, layout.KIND_INSTANT)))
         parts["counters"].append(translate.columns(_of_kind(process.records, layout.KIND_COUNTER)))
+        steps.append(translate.steps(_of_kind(process.records, layout.KIND_STEP)))
         begun = translate.columns(_of_kind(process.records, layout.KIND_OPEN))
         still_open = translate.columns(process.open)
         parts["unfinished"].append(_unfinished([begun, still_open], spans))
@@ -91,6 +108,7 @@ def gather(processes: Iterable[ProcessLog]) -> Log:
             nameless += int(lost.sum())
     return Log(
         **merged,
+        steps=_concatenate_steps(steps),
         names=list(names.numbers),
         attributes=list(attributes.numbers),
         lanes=lanes,
@@ -105,6 +123,7 @@ class _Translation:
         self, process: ProcessLog, names: Texts, attributes: Texts, lanes: list[dict[str, Any]]
     ) -> None:
         self._strings = process.strings
+        self._prefix = process.prefix
         self._names = names
         self._attributes = attributes
         self._lane_of = _number_lanes(process, lanes)
@@ -117,6 +136,19 @@ class _Translation:
             # JSON in ASCII: nothing in it to escape, and escaping would change what it says.
             attributes=self._texts(_column(records, "attributes", "<u4"), self._attributes, str),
             lane=_look_up(self._lane_of, _column(records, "lane", "<u4")),
+        )
+
+    def steps(self, records: list[Records]) -> Steps:
+        lanes = _column(records, "lane", "<u4")
+        return Steps(
+            start_ns=_column(records, "start_ns", "<u8").view(np.int64),
+            dur_ns=_column(records, "dur_ns", "<u8").view(np.int64),
+            number=_column(records, "name", "<u4"),
+            samples=_column(records, "attributes", "<u4"),
+            lane=_look_up(self._lane_of, lanes),
+            request=_column(records, "category", "u1") == 1,
+            window=_column(records, "window", "<u2"),
+            process=[self._prefix] * len(lanes),
         )
 
     def _texts(
@@ -210,6 +242,22 @@ def _concatenate(parts: list[Gathered]) -> Gathered:
         return Gathered(none, none, *([np.zeros(0, np.int32)] * 3))
     return Gathered(
         *(np.concatenate(columns) for columns in zip(*map(_columns, parts), strict=True))
+    )
+
+
+def _concatenate_steps(parts: list[Steps]) -> Steps:
+    def column(name: str) -> NDArray[Any]:
+        return np.concatenate([getattr(part, name) for part in parts] or [np.zeros(0, np.int64)])
+
+    return Steps(
+        start_ns=column("start_ns"),
+        dur_ns=column("dur_ns"),
+        number=column("number"),
+        samples=column("samples"),
+        lane=column("lane"),
+        request=column("request"),
+        window=column("window"),
+        process=[name for part in parts for name in part.process],
     )
 
 

@@ -64,6 +64,19 @@ SPANS = _table(
     attributes=("string", "the attributes given to strobe.span as a JSON object, null for none"),
 )
 
+STEPS = _table(
+    "steps",
+    "One row per step (Profiler.step) or request (Profiler.request), by start; without either, per "
+    "span named step. Requests may overlap.",
+    step=("int64", "number, as the schedule counts them"),
+    kind=("string", "`step`, `request`, or `span` where it was taken from a span"),
+    start_ns=("int64", "begin"),
+    dur_ns=("int64", "end - begin; up to the end of the recording where it is unfinished"),
+    samples=("int64", "samples in it, null where nobody said"),
+    lane=("int32", "row in `threads` of who ended it, null for one that nobody has"),
+    unfinished=("bool", "it had not ended when the recording did: leave it out of averages"),
+)
+
 INSTANTS = _table(
     "instants",
     "One row per strobe.instant.",
@@ -120,5 +133,6 @@ COMPLETENESS = _table(
 )
 
 TABLES: Mapping[str, Table] = {
-    table.name: table for table in (SPANS, INSTANTS, COUNTERS, THREADS, METADATA, COMPLETENESS)
+    table.name: table
+    for table in (SPANS, STEPS, INSTANTS, COUNTERS, THREADS, METADATA, COMPLETENESS)
 }

@@ -46,17 +46,28 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_start_as_child)
 
 
-def open_window(recording: Path, recording_id: str, *, counter: bool) -> Path:
+def open_window(
+    recording: Path,
+    recording_id: str,
+    *,
+    counter: bool,
+    max_log_bytes: int,
+    max_ring_bytes: int,
+) -> Path:
     """Switch recording on for this window and return its log; raises OSError when it cannot be.
 
-    `counter`: times come from the processor's counter, unless a window is open that decided else.
+    `counter`: times come from the processor's counter. It and the bounds are of the window that
+    opens the log; those that share it take them as they are.
     """
     with _process.lock:
         if _process.log is None:
             log = recording / places.LOG
             (log / places.REFS).mkdir(parents=True)
             (log / places.LINKS).mkdir()
-            _switch_on(log, counter=counter)
+            _switch_on(log)
+            recorder.core.start(str(log), counter, max_log_bytes, max_ring_bytes)
+            _process.clock = "tsc" if counter else "monotonic"
+            _set_variable()
             _process.log = log
         else:
             (_process.log / places.REFS / recording_id).write_text(str(recording))
@@ -81,7 +92,8 @@ def current_clock() -> Clock:
     return _process.clock
 
 
-def _switch_on(log: Path, *, counter: bool) -> None:
+def _switch_on(log: Path) -> None:
+    """Make our own control page the one that counts here."""
     parents_log = recorder.core.directory()
     if _process.control is None:
         _process.control = _make_control()
@@ -89,8 +101,10 @@ def _switch_on(log: Path, *, counter: bool) -> None:
         recorder.core.use_control(_process.control, False)
     if parents_log is not None:
         _link(log, into=Path(parents_log))
-    recorder.core.start(str(log), counter)
-    _process.clock = "tsc" if counter else "monotonic"
+
+
+def _set_variable() -> None:
+    """Tell the children that will be started."""
     _process.variable_before = os.environ.get(recorder.CONTROL_VARIABLE)
     if _process.control:
         os.environ[recorder.CONTROL_VARIABLE] = _process.control

@@ -27,7 +27,7 @@ class Stoppable(Protocol):
 
 @dataclass
 class _Endings:
-    running: dict[str, Stoppable] = field(default_factory=dict)
+    running: list[Stoppable] = field(default_factory=list)
     expected: list[Path] = field(default_factory=list)
     announced: bool = False
 
@@ -35,19 +35,19 @@ class _Endings:
 _endings = _Endings()
 
 
-def add(recording_id: str, profiler: Stoppable) -> None:
+def add(profiler: Stoppable) -> None:
     """Stop this profiler when the program ends."""
-    _endings.running[recording_id] = profiler
+    _endings.running.append(profiler)
 
 
-def remove(recording_id: str) -> None:
+def remove(profiler: Stoppable) -> None:
     """The profiler has stopped."""
-    del _endings.running[recording_id]
+    _endings.running.remove(profiler)
 
 
-def is_running(recording_id: str) -> bool:
-    """Say whether the recording was started by this process and not stopped."""
-    return recording_id in _endings.running
+def is_running(profiler: Stoppable) -> bool:
+    """Say whether the profiler was started by this process and not stopped."""
+    return profiler in _endings.running
 
 
 def expect_tables(recording: Path) -> None:
@@ -79,7 +79,7 @@ def announce(recording: Path) -> None:
 
 def _finish() -> None:
     """Stop what still records; at a terminal, wait for the tables, but not for long."""
-    for profiler in list(_endings.running.values()):
+    for profiler in list(_endings.running):
         try:
             profiler.stop()
         except (OSError, StrobeError) as error:

@@ -1,154 +1,214 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Profiler: a window on the process's recorder that becomes a recording."""
+"""The Profiler: a schedule of rounds, each of which becomes a recording."""
 
 from __future__ import annotations
 
+import json
 import os
-import re
-import shutil
-import socket
-import sys
-import time
+import threading
+import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from strobe._version import __version__
 from strobe.errors import CaptureError, StateError, UsageError
-from strobe.finalize import process as finalizer
-from strobe.record import clocks, recorder, windows
+from strobe.record import clocks, recorder
+from strobe.record.ranks import find_place
+from strobe.record.schedule import CHANGES, State
 from strobe.session import ending
-from strobe.store import manifest, places
+from strobe.session.handlers import Export
+from strobe.session.options import MAX_BYTES, MAX_MEMORY_BYTES, Options
+from strobe.session.round import Round, open_round
 
 if TYPE_CHECKING:
     from strobe.session.recording import Recording
+
+_UNKNOWN_SAMPLES = 0xFFFFFFFF
+_RECORDING = (State.RECORD, State.RECORD_AND_RETURN)
 
 
 class Profiler:
     """Records the spans of this process and of its children between start() and stop().
 
-    `output` is the folder in which each start() makes one recording; `name` begins the recording's
-    name (by default the script's). stop() returns at once: another process writes the tables.
-    Several profilers may record at the same time. A program that ends without stop(), in whatever
-    way, leaves a recording that open() completes.
+    Without a schedule there is one round, from start() to stop(). With one, `schedule(step)` says
+    what each step does (strobe.schedule, a pair (start, end), or any callable that returns a
+    strobe.State), and each round becomes a recording of its own. stop() and the step() that ends a
+    round return at once: another process writes the tables. Several profilers may record at the
+    same time. A program that ends without stop(), in whatever way, leaves a recording that open()
+    completes.
 
-    `clock="tsc"` takes times from the processor's counter, which makes a span cheaper; where the
-    counter is not proven constant the monotonic clock is used, with a line that says so.
+    Arguments:
+        on_trace_ready: called with the profiler when a round is over; strobe.export_chrome and
+            strobe.export_perfetto are carried out by the finalizer. What it raises is shown.
+        output, name: the folder of recordings, and what this one's name begins with (the script's).
+        max_seconds: a round ends after this time even if nobody calls step().
+        max_bytes: of one process's log (4 GiB); what comes after is dropped and counted.
+        max_memory_bytes: of one process's rings (256 MiB, about 240 threads).
+        ranks: record only in processes of these ranks.
+        clock: "tsc" takes times from the processor's counter, which makes a span cheaper; where it
+            is not proven constant the monotonic clock is used, with a line that says so.
+        activities and the rest: sources that this version does not have. Asking for one is answered
+            with a line and in the recording's completeness.
     """
 
     def __init__(
         self,
+        *,
+        schedule: Any = None,
+        on_trace_ready: Callable[[Profiler], object] | None = None,
         output: str | os.PathLike[str] = "./strobe_data",
         name: str | None = None,
-        *,
+        activities: Any = None,
+        max_seconds: float | None = None,
+        max_bytes: int = MAX_BYTES,
+        max_memory_bytes: int = MAX_MEMORY_BYTES,
+        ranks: Sequence[int] | None = None,
         clock: clocks.Clock = "monotonic",
+        record_shapes: bool = False,
+        with_flops: bool = False,
+        with_modules: bool = False,
+        profile_memory: bool = False,
+        with_stack: bool | str = False,
+        data_process: bool = False,
+        hbm_ddr: bool = False,
+        pcie: bool = False,
+        sync_enable: bool | None = None,
     ) -> None:
-        if not isinstance(output, (str, os.PathLike)) or not os.fspath(output):
-            message = f"Profiler(output={output!r}): output must be the path of a folder"
-            raise UsageError(message)
-        if name is not None and (not isinstance(name, str) or not name):
-            message = f"Profiler(name={name!r}): name must be a str that is not empty, or None"
-            raise UsageError(message)
-        if clock not in clocks.CLOCKS:
-            message = f"Profiler(clock={clock!r}): clock must be one of {', '.join(clocks.CLOCKS)}"
-            raise UsageError(message)
+        given = {key: value for key, value in locals().items() if key != "self"}
+        self._options = Options(**given)
+        self._states = self._options.states
         self._clock_problem = clocks.counter_problem() if clock == "tsc" else None
-        self._clock = clock if self._clock_problem is None else "monotonic"
-        if self._clock_problem:
-            ending.show(f"clock='tsc' cannot be had ({self._clock_problem}): monotonic it is")
-        self._output = Path(output)
-        self._name = name or _script_name()
-        self._path: Path | None = None
-        self._manifest: manifest.Manifest | None = None
-        self._own_ns = 0
+        self._lock = threading.RLock()
+        self._metadata: dict[str, Any] = {}
+        self._finished: list[Path] = []
+        self._round: Round | None = None
+        self._started = False
+        self._step = 0
+        self._step_start_ns = 0
+        self._state = State.CLOSED
+        self._warned: set[str] = set()
+        self._is_silent = False
 
     def __repr__(self) -> str:
-        """Say where it records to, and whether it does."""
-        state = "recording" if self._is_recording() else "stopped"
-        return f"strobe.Profiler(output={str(self._output)!r}, name={self._name!r})  # {state}"
+        """Say where it records to, and what it does."""
+        state = self._state.name.lower() if self._is_started() else "stopped"
+        return f"strobe.Profiler(output={str(self._options.output)!r})  # {state}"
 
     def start(self) -> None:
-        """Start recording.
+        """Start with step 0.
 
-        Raises StateError while this profiler records, and CaptureError when the output folder
-        cannot be written.
+        Raises StateError when it has been started and not stopped, and CaptureError when the output
+        folder cannot be written.
         """
-        if self._is_recording():
-            message = (
-                f"start() while recording into {str(self._path)!r}; call stop() first, or make a "
-                "second Profiler"
-            )
-            raise StateError(message)
-        began_ns = time.perf_counter_ns()
-        recording_id = manifest.new_id()
-        path = self._output.absolute() / _recording_name(self._name, recording_id)
-        try:
-            path.mkdir(parents=True)
-            log = windows.open_window(path, recording_id, counter=self._clock == "tsc")
-            start = manifest.Anchor.now(recorder.core.clock_ns)
-            try:
-                content = self._describe(recording_id, path, log, start)
-                manifest.write(path, content)
-            except OSError:
-                windows.close_window(recording_id)
-                raise
-        except OSError as error:
-            places.remove_log(path / places.LOG)
-            shutil.rmtree(path, ignore_errors=True)
-            message = (
-                f"Profiler(output={str(self._output)!r}): cannot be recorded into "
-                f"({error.strerror or error}); choose a folder that can be written"
-            )
-            raise CaptureError(message) from error
-        self._path, self._manifest = path, content
-        ending.add(recording_id, self)
-        ending.announce(path)
-        self._own_ns = time.perf_counter_ns() - began_ns
+        with self._lock:
+            if self._is_started():
+                where = f" into {str(self._round.path)!r}" if self._round else ""
+                message = (
+                    f"start() while recording{where}, at step {self._step}; call stop() first, or "
+                    "make a second Profiler"
+                )
+                raise StateError(message)
+            self._place = find_place()
+            ranks, rank = self._options.ranks, self._place.rank
+            self._is_silent = ranks is not None and (rank or 0) not in ranks
+            self._finished = []
+            self._step = 0
+            self._state = State.CLOSED
+            self._report_missing()
+            state = self._state_of(0)
+            if CHANGES[State.CLOSED, state].open:
+                self._open_round()
+            self._state = state
+            self._started = True
+            self._step_start_ns = recorder.core.clock_ns()
+            ending.add(self)
+
+    def step(self, num_samples: int | None = None) -> None:
+        """End a step, of `num_samples` samples, and begin the next.
+
+        Raises StateError before start(), and UsageError for a number that cannot be one.
+        """
+        if num_samples is not None and (type(num_samples) is not int or num_samples < 0):
+            message = f"step(num_samples={num_samples!r}): must be an int of 0 or more, or None"
+            raise UsageError(message)
+        if self._is_inherited():
+            return
+        with self._lock:
+            self._require_started("step()")
+            self._mark(self._step_start_ns, num_samples, request=False)
+            self._advance()
+            self._step_start_ns = recorder.core.clock_ns()
+
+    def request(self, num_samples: int | None = None) -> _Request:
+        """Return a context manager for a server's request: a step that may overlap others."""
+        if not self._is_inherited():
+            self._require_started("request()")
+        return _Request(self, num_samples)
 
     def stop(self) -> None:
-        """Stop recording and return at once; the tables are written by another process.
+        """Stop, and return at once; the tables are written by another process.
 
-        Raises StateError when this profiler does not record. What goes wrong while stopping is
-        shown, not raised.
+        Raises StateError when it has not been started. What goes wrong while stopping is shown, not
+        raised.
         """
-        if not self._is_recording() or self._manifest is None or self._path is None:
-            message = "stop() while not recording; call start() first"
-            raise StateError(message)
-        began_ns = time.perf_counter_ns()
-        stop = manifest.Anchor.now(recorder.core.clock_ns)
-        ending.remove(self._manifest.id)
-        stats = windows.close_window(self._manifest.id)
-        own_ns = self._own_ns + time.perf_counter_ns() - began_ns
-        self._manifest = self._manifest.stopped(stop, own_ns=own_ns, stats=stats)
-        try:
-            manifest.write(self._path, self._manifest)
-        except OSError as error:
-            fate = "can be opened once this program has ended" if self._path.exists() else "is lost"
-            ending.show(f"the recording {str(self._path)!r} {fate} ({error.strerror})")
+        if self._is_inherited():
             return
-        if stats["dropped"]:
-            ending.show(f"{stats['dropped']} records could not be written and are lost")
-        if finalizer.launch(self._path, recorder.core.spawn_detached):
-            ending.expect_tables(self._path)
+        with self._lock:
+            self._require_started("stop()")
+            self._started = False
+            ending.remove(self)
+            self._state = State.CLOSED
+            if self._round is not None:
+                self._close_round(with_step=False)
+
+    def add_metadata(self, key: str, value: str) -> None:
+        """Keep a fact with the recordings that end from now on; raises UsageError if no str."""
+        for name, text in (("key", key), ("value", value)):
+            if not isinstance(text, str):
+                message = f"add_metadata({name}={text!r}): {name} must be a str"
+                raise UsageError(message)
+        self._metadata[key] = value
+
+    def add_metadata_json(self, key: str, value: str) -> None:
+        """Keep a fact that is JSON text; raises UsageError if it is not."""
+        self.add_metadata(key, value)
+        try:
+            json.loads(value)
+        except ValueError as error:
+            del self._metadata[key]
+            message = f"add_metadata_json({key!r}, value={value!r}): value is no JSON ({error})"
+            raise UsageError(message) from None
+
+    @property
+    def recordings(self) -> list[Recording]:
+        """The recordings of the rounds that have ended since start(), their data read when used."""
+        from strobe.session.recording import Recording
+
+        return [Recording(path) for path in self._finished]
 
     @property
     def recording(self) -> Recording:
-        """The recording of the last stop(), its tables written now if they are not yet.
+        """The recording of the last round that ended; its tables are written when first used.
 
-        Raises StateError before the first start() and while recording.
+        Raises StateError when none has ended.
         """
-        from strobe.session.recording import open_recording
-
-        if self._path is None:
-            message = "recording before start(); record something first"
-            raise StateError(message)
-        if self._is_recording():
+        if self._finished:
+            return self.recordings[-1]
+        if self._is_silent:
+            message = f"recording: rank {self._place.rank} is not among ranks={self._options.ranks}"
+        elif self._is_started():
             message = "recording while still recording; call stop() first"
-            raise StateError(message)
-        return open_recording(self._path)
+        else:
+            message = "recording before start(); record something first"
+        raise StateError(message)
+
+    def summary(self, *, step: str = "step", top: int = 20, width: int | None = None) -> str:
+        """Return the summary of the last recording: see Recording.summary."""
+        return self.recording.summary(step=step, top=top, width=width)
 
     def __enter__(self) -> Profiler:
-        """Start recording."""
+        """Start."""
         self.start()
         return self
 
@@ -158,46 +218,116 @@ class Profiler:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop recording, unless the block did, or this is a forked child of the starter."""
-        if self._is_recording():
+        """Stop, unless the block did, or this is a forked child of the one that started."""
+        if self._is_started():
             self.stop()
 
-    def _describe(
-        self, recording_id: str, path: Path, log: Path, start: manifest.Anchor
-    ) -> manifest.Manifest:
-        near = log.is_relative_to(self._output.absolute())
-        return manifest.Manifest(
-            id=recording_id,
-            name=self._name,
-            strobe=__version__,
-            recorder=recorder.KIND,
-            host=socket.gethostname(),
-            boot=manifest.boot_id(),
-            pid=os.getpid(),
-            process_start=manifest.process_start(os.getpid()) or 0,
-            log=os.path.relpath(log, path) if near else str(log),
-            start=start,
-            clock=windows.current_clock(),
-            span_cost_ns=max(0.0, recorder.core.calibrate()),
-            metadata={
-                "python": sys.version.split()[0],
-                "recorder_reason": recorder.REASON,
-                **({"clock_problem": self._clock_problem} if self._clock_problem else {}),
-                "output": str(self._output),
-            },
-        )
+    def _is_started(self) -> bool:
+        return self._started and ending.is_running(self)
 
-    def _is_recording(self) -> bool:
-        return self._manifest is not None and ending.is_running(self._manifest.id)
+    def _is_inherited(self) -> bool:
+        """In a forked child: the parent's steps and stop are not ours, and no reason to fail."""
+        return self._started and not ending.is_running(self)
+
+    def _require_started(self, call: str) -> None:
+        if not self._is_started():
+            message = f"{call} while not recording; call start() first"
+            raise StateError(message)
+
+    def _state_of(self, step: int) -> State:
+        state = self._states(step)
+        named = State.__members__.get(getattr(state, "name", ""))
+        if named is None:
+            message = (
+                f"Profiler(schedule=...): schedule({step}) returned {state!r}; it must return a "
+                "strobe.State"
+            )
+            raise UsageError(message)
+        return named
+
+    def _advance(self) -> None:
+        """Go on to the next step and do what the change of state asks for."""
+        self._step += 1
+        state = self._state_of(self._step)
+        change = CHANGES[self._state, state]
+        if change.warning and not self._is_silent:
+            self._warn_once(change.warning)
+        limit = self._options.max_seconds
+        too_long = self._round is not None and limit is not None
+        too_long = too_long and self._round.age_seconds() >= limit  # type: ignore[union-attr,operator]
+        self._state = state
+        if self._round is not None and (change.save or too_long):
+            self._close_round(with_step=True)
+        if change.open:
+            self._open_round()
+
+    def _mark(self, start_ns: int, samples: int | None, *, request: bool) -> None:
+        if self._round is None:
+            return
+        count = _UNKNOWN_SAMPLES if samples is None else min(samples, _UNKNOWN_SAMPLES - 1)
+        recorder.core.step(self._round.window, self._step, start_ns, count, request)
+
+    def _open_round(self) -> None:
+        if self._is_silent:
+            return
+        try:
+            self._round = open_round(
+                self._options,
+                place=self._place,
+                clock_problem=self._clock_problem,
+                first_step=self._step,
+            )
+        except CaptureError as error:
+            if not self._started:
+                raise
+            # In the middle of the program: it goes on without this round.
+            ending.show(str(error))
+
+    def _close_round(self, *, with_step: bool) -> None:
+        assert self._round is not None
+        ended, self._round = self._round, None
+        ended.close(with_step=with_step, metadata=self._metadata)
+        self._finished.append(ended.path)
+        handler = self._options.on_trace_ready
+        if handler is None or isinstance(handler, Export):
+            return
+        try:
+            handler(self)
+        except Exception:  # the handler's, and the program must go on
+            ending.show(f"on_trace_ready failed, the recording is kept:\n{traceback.format_exc()}")
+
+    def _report_missing(self) -> None:
+        if self._clock_problem:
+            self._warn_once(f"clock='tsc' cannot be had ({self._clock_problem}): monotonic it is")
+        for option, reason in self._options.missing().items():
+            self._warn_once(f"{option} is not collected: {reason}")
+
+    def _warn_once(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            ending.show(text)
 
 
-def _script_name() -> str:
-    script = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] else ""
-    return re.sub(r"[^\w.-]+", "_", script).strip("._-")[:64] or "python"
+class _Request:
+    """One request of a server, from __enter__ to __exit__."""
 
+    def __init__(self, profiler: Profiler, samples: int | None) -> None:
+        self._profiler = profiler
+        self._samples = samples
+        self._start_ns = 0
 
-def _recording_name(name: str, recording_id: str) -> str:
-    plain = re.sub(r"[^\w.-]+", "_", name).strip(".")[:100] or "recording"
-    host = re.sub(r"[^\w-]+", "_", socket.gethostname())
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    return f"{plain}-{stamp}-{host}-{os.getpid()}-{recording_id[:8]}"
+    def __enter__(self) -> _Request:
+        self._start_ns = recorder.core.clock_ns()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        profiler = self._profiler
+        with profiler._lock:
+            if profiler._is_started():
+                profiler._mark(self._start_ns, self._samples, request=True)
+                profiler._advance()

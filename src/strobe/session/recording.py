@@ -6,25 +6,39 @@ from __future__ import annotations
 import os
 import sys
 import time
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import polars as pl
-
-from strobe.analysis.breakdown import phase_breakdown
-from strobe.analysis.operators import operator_summary
 from strobe.errors import FormatError, StateError, UsageError
-from strobe.finalize.build import Progress
-from strobe.finalize.run import finalize
-from strobe.reports.text import summary_text
-from strobe.store import manifest, places, tables
+from strobe.store import manifest, places
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from strobe.finalize.build import Progress
 
 
 class Recording:
-    """The tables of one recording; each method reads its file when the frame is collected."""
+    """The tables of one recording; each method reads its file when the frame is collected.
 
-    def __init__(self, path: Path, tables_path: Path) -> None:
+    A profiler hands out its recordings inside the program that it records, so nothing heavy is
+    imported before a table is asked for.
+    """
+
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._tables = tables_path
+
+    @cached_property
+    def _tables(self) -> Path:
+        from strobe.finalize.run import finalize
+
+        return finalize(self._path, _terminal_progress())
+
+    def _scan(self, table: str) -> pl.LazyFrame:
+        from strobe.store.tables import scan
+
+        return scan(self._tables, table)
 
     def __repr__(self) -> str:
         return f"strobe.open({str(self._path)!r})"
@@ -36,27 +50,31 @@ class Recording:
 
     def spans(self) -> pl.LazyFrame:
         """One row per span, by start; see docs/tables.md for the columns."""
-        return tables.scan(self._tables, "spans")
+        return self._scan("spans")
+
+    def steps(self) -> pl.LazyFrame:
+        """One row per step or request; leave out the unfinished ones of averages."""
+        return self._scan("steps")
 
     def instants(self) -> pl.LazyFrame:
         """One row per strobe.instant."""
-        return tables.scan(self._tables, "instants")
+        return self._scan("instants")
 
     def counters(self) -> pl.LazyFrame:
         """One row per strobe.counter."""
-        return tables.scan(self._tables, "counters")
+        return self._scan("counters")
 
     def threads(self) -> pl.LazyFrame:
         """One row per lane: a thread, or one Python context of a thread."""
-        return tables.scan(self._tables, "threads")
+        return self._scan("threads")
 
     def metadata(self) -> pl.LazyFrame:
         """What is known of the recording as a whole: key, value."""
-        return tables.scan(self._tables, "metadata")
+        return self._scan("metadata")
 
     def completeness(self) -> pl.DataFrame:
         """One row per source: asked, collected, dropped, unfinished, the profiler's own time."""
-        return tables.scan(self._tables, "completeness").collect()
+        return self._scan("completeness").collect()
 
     def operators(self) -> pl.DataFrame:
         """One row per span name, the largest self time first.
@@ -64,6 +82,8 @@ class Recording:
         Columns: name, calls, total_ns, self_ns, mean_ns, p50_ns, p95_ns, p99_ns, max_ns, min_ns,
         share (of the self time of all spans).
         """
+        from strobe.analysis.operators import operator_summary
+
         return operator_summary(self.spans()).collect()
 
     def breakdown(self, of: str) -> pl.DataFrame:
@@ -71,6 +91,8 @@ class Recording:
 
         Columns: name, calls, total_ns, per_parent_ns, share (of the time of the `of` spans).
         """
+        from strobe.analysis.breakdown import phase_breakdown
+
         return phase_breakdown(self.spans(), of).collect()
 
     def summary(self, *, step: str = "step", top: int = 20, width: int | None = None) -> str:
@@ -79,6 +101,8 @@ class Recording:
         `width` is that of the terminal unless given; without spans named `step` the first table is
         left out.
         """
+        from strobe.reports.text import summary_text
+
         parts = self.breakdown(step)
         return summary_text(
             self.operators(),
@@ -106,7 +130,9 @@ def open_recording(path: str | os.PathLike[str]) -> Recording:
                 "call stop() there first"
             )
             raise StateError(message)
-    return Recording(recording, finalize(recording, _terminal_progress()))
+    opened = Recording(recording)
+    _ = opened._tables  # written now, so that what is wrong shows here
+    return opened
 
 
 def _find(path: str | os.PathLike[str]) -> Path:

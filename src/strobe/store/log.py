@@ -88,7 +88,10 @@ def _read_process(directory: Path, prefix: str) -> ProcessLog:
     faults: list[str] = []
     chunks = list(_read_chunks(directory / f"{prefix}.chunks", faults))
     # Definitions last: each is written before its first use.
-    _read_definitions(directory / f"{prefix}.definitions", log)
+    definitions = directory / f"{prefix}.definitions"
+    _read_definitions(definitions, log)
+    if (rings or chunks) and not definitions.exists():  # else killed before it made them
+        log.faults.append(f"{definitions.name}: not there")
     for ring in rings:
         parts = [(first, records) for number, first, records in chunks if number == ring.number]
         _take_once([*parts, (ring.tail, ring.records)], ring.head, log)
@@ -217,8 +220,6 @@ def _next_magic(view: mmap.mmap, offset: int, magic: int) -> int:
 
 
 def _read_definitions(path: Path, log: ProcessLog) -> None:
-    if not path.exists():
-        log.faults.append(f"{path.name}: not there")
     view = _map(path)
     if view is None:
         return

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps of a recording: as the program marked them, or else as its spans tell."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from strobe.finalize.gather import Gathered, Log
+from strobe.store.manifest import Manifest
+from strobe.store.parquet import Column
+
+AUTOMATIC = "step"
+"""A program that marks no steps has those of its spans with this name."""
+
+_UNKNOWN = 0xFFFFFFFF
+
+
+def steps_table(
+    log: Log,
+    manifest: Manifest,
+    spans: Gathered,
+    unfinished: NDArray[np.bool_],
+    end_ns: int,
+) -> dict[str, Column]:
+    """Return the rows of `steps`: marked steps and requests, and the one still going on."""
+    own = f"-{manifest.pid}-{manifest.process_start}-"
+    marks = log.steps
+    mine = np.array([own in prefix for prefix in marks.process], bool)
+    mine &= marks.window == manifest.window
+    if not mine.any():
+        return _from_spans(log, spans, unfinished)
+    samples = marks.samples[mine].astype(np.int64)
+    request = marks.request[mine]
+    rows = pl.DataFrame(
+        {
+            "step": marks.number[mine].astype(np.int64),
+            "kind": np.where(request, "request", "step").tolist(),
+            "start_ns": marks.start_ns[mine],
+            "dur_ns": marks.dur_ns[mine],
+            "samples": pl.Series(samples).set(pl.Series(samples == _UNKNOWN), None),
+            "lane": marks.lane[mine],
+            "unfinished": np.zeros(int(mine.sum()), bool),
+        }
+    )
+    steps = rows.filter(pl.col("kind") == "step")
+    if not manifest.ended_with_step and steps.height:
+        last = steps.sort("step").row(-1, named=True)
+        begun_ns = last["start_ns"] + last["dur_ns"]
+        if begun_ns < end_ns:
+            going_on = {
+                "step": last["step"] + 1,
+                "kind": "step",
+                "start_ns": begun_ns,
+                "dur_ns": end_ns - begun_ns,
+                "samples": None,
+                "lane": None,
+                "unfinished": True,
+            }
+            rows = rows.vstack(pl.DataFrame([going_on], schema=rows.schema))
+    return dict(rows.sort("start_ns").to_dict())
+
+
+def _from_spans(log: Log, spans: Gathered, unfinished: NDArray[np.bool_]) -> dict[str, Column]:
+    number = log.names.index(AUTOMATIC) if AUTOMATIC in log.names else -1
+    chosen = np.flatnonzero(spans.name == number)
+    return {
+        "step": np.arange(len(chosen), dtype=np.int64),
+        "kind": pl.Series(["span"] * len(chosen), dtype=pl.String),
+        "start_ns": spans.start_ns[chosen],
+        "dur_ns": spans.dur_ns[chosen],
+        "samples": pl.Series([None] * len(chosen), dtype=pl.Int64),
+        "lane": spans.lane[chosen],
+        "unfinished": unfinished[chosen],
+    }

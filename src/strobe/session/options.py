@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a profiler may be told, checked once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from strobe.errors import UsageError
+from strobe.record.clocks import CLOCKS, Clock
+from strobe.record.schedule import Schedule, as_schedule
+
+MAX_BYTES = 4 << 30
+MAX_MEMORY_BYTES = 256 << 20
+
+# Options whose sources are not there yet: accepted, and answered in the capability report.
+LATER = {
+    "activities": "devices are not recorded yet",
+    "record_shapes": "operators of frameworks are not recorded yet",
+    "with_flops": "operators of frameworks are not recorded yet",
+    "with_modules": "operators of frameworks are not recorded yet",
+    "profile_memory": "memory is not recorded yet",
+    "with_stack": "Python calls are not recorded yet",
+    "data_process": "data loading is not recorded yet",
+    "hbm_ddr": "hardware counters are not recorded yet",
+    "pcie": "hardware counters are not recorded yet",
+    "sync_enable": "devices are not recorded yet",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The arguments of Profiler; raises UsageError for one that cannot be right."""
+
+    schedule: Any = None
+    on_trace_ready: Callable[[Any], object] | None = None
+    output: str | os.PathLike[str] = "./strobe_data"
+    name: str | None = None
+    activities: Any = None
+    max_seconds: float | None = None
+    max_bytes: int = MAX_BYTES
+    max_memory_bytes: int = MAX_MEMORY_BYTES
+    ranks: Sequence[int] | None = None
+    clock: Clock = "monotonic"
+    record_shapes: bool = False
+    with_flops: bool = False
+    with_modules: bool = False
+    profile_memory: bool = False
+    with_stack: bool | str = False
+    data_process: bool = False
+    hbm_ddr: bool = False
+    pcie: bool = False
+    sync_enable: bool | None = None
+
+    def __post_init__(self) -> None:
+        as_schedule(self.schedule)
+        if self.on_trace_ready is not None and not callable(self.on_trace_ready):
+            self._refuse("on_trace_ready", "must be a callable that takes the profiler, or None")
+        if not isinstance(self.output, (str, os.PathLike)) or not os.fspath(self.output):
+            self._refuse("output", "must be the path of a folder")
+        if self.name is not None and (not isinstance(self.name, str) or not self.name):
+            self._refuse("name", "must be a str that is not empty, or None")
+        if self.clock not in CLOCKS:
+            self._refuse("clock", f"must be one of {', '.join(CLOCKS)}")
+        if self.max_seconds is not None and not _is_positive(self.max_seconds, (int, float)):
+            self._refuse("max_seconds", "must be a number above 0, or None")
+        for name in ("max_bytes", "max_memory_bytes"):
+            if not _is_positive(getattr(self, name), (int,)):
+                self._refuse(name, "must be an int above 0")
+        if self.ranks is not None and not _are_ranks(self.ranks):
+            self._refuse("ranks", "must be a list of ints of 0 or more, or None")
+        for name in LATER.keys() - {"activities", "with_stack", "sync_enable"}:
+            if not isinstance(getattr(self, name), bool):
+                self._refuse(name, "must be True or False")
+
+    def _refuse(self, name: str, rule: str) -> None:
+        message = f"Profiler({name}={getattr(self, name)!r}): {name} {rule}"
+        raise UsageError(message)
+
+    @property
+    def folder(self) -> Path:
+        """The output folder, absolute."""
+        return Path(self.output).absolute()
+
+    @property
+    def states(self) -> Schedule:
+        """The schedule as a function of the step."""
+        return as_schedule(self.schedule)
+
+    def missing(self) -> dict[str, str]:
+        """Return what was asked for and cannot be collected: option to reason."""
+        asked = {name for name in LATER if getattr(self, name) not in (None, False)}
+        return {name: LATER[name] for name in LATER if name in asked}
+
+
+def _is_positive(value: object, kinds: tuple[type, ...]) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool) and value > 0  # type: ignore[operator]
+
+
+def _are_ranks(value: object) -> bool:
+    return isinstance(value, Sequence) and all(type(rank) is int and rank >= 0 for rank in value)

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One recording while it is made: a window on the recorder and a manifest that says so."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from strobe._version import __version__
+from strobe.errors import CaptureError
+from strobe.finalize import process as finalizer
+from strobe.record import recorder, windows
+from strobe.record.ranks import Place
+from strobe.session import ending
+from strobe.session.handlers import Export
+from strobe.session.options import Options
+from strobe.store import manifest, places
+
+_numbers = itertools.count(1)
+
+
+class Round:
+    """A recording from its first instant to its last."""
+
+    def __init__(self, path: Path, content: manifest.Manifest, own_ns: int) -> None:
+        self.path = path
+        self.window = content.window
+        self._content = content
+        self._own_ns = own_ns
+
+    def age_seconds(self) -> float:
+        """Return how long it has been recording."""
+        now_ns: int = recorder.core.clock_ns()
+        return (now_ns - self._content.start.clock_ns) / 1e9
+
+    def close(self, *, with_step: bool, metadata: Mapping[str, Any]) -> None:
+        """End it and hand it to the finalizer; what goes wrong is shown, not raised.
+
+        `with_step`: it ends where a step does.
+        """
+        began_ns = time.perf_counter_ns()
+        stop = manifest.Anchor.now(recorder.core.clock_ns)
+        stats = windows.close_window(self._content.id)
+        own_ns = self._own_ns + time.perf_counter_ns() - began_ns
+        stopped = self._content.stopped(stop, own_ns=own_ns, stats=stats)
+        stopped = replace(
+            stopped, ended_with_step=with_step, metadata={**stopped.metadata, **metadata}
+        )
+        try:
+            manifest.write(self.path, stopped)
+        except OSError as error:
+            fate = "can be opened once this program has ended" if self.path.exists() else "is lost"
+            ending.show(f"the recording {str(self.path)!r} {fate} ({error.strerror})")
+            return
+        if stats["dropped"]:
+            ending.show(f"{stats['dropped']} records could not be written and are lost")
+        if finalizer.launch(self.path, recorder.core.spawn_detached):
+            ending.expect_tables(self.path)
+
+
+def open_round(
+    options: Options, *, place: Place, clock_problem: str | None, first_step: int
+) -> Round:
+    """Start a recording; raises CaptureError when the output folder cannot be written."""
+    began_ns = time.perf_counter_ns()
+    recording_id = manifest.new_id()
+    path = _choose_path(options, place, recording_id)
+    counter = options.clock == "tsc" and clock_problem is None
+    try:
+        path.mkdir(parents=True)
+        log = windows.open_window(
+            path,
+            recording_id,
+            counter=counter,
+            max_log_bytes=options.max_bytes,
+            max_ring_bytes=options.max_memory_bytes,
+        )
+        try:
+            start = manifest.Anchor.now(recorder.core.clock_ns)
+            content = _describe(options, place, path, log, start, recording_id)
+            content = replace(content, first_step=first_step)
+            if clock_problem:
+                content.metadata["clock_problem"] = clock_problem
+            manifest.write(path, content)
+        except OSError:
+            windows.close_window(recording_id)
+            raise
+    except OSError as error:
+        places.remove_log(path / places.LOG)
+        shutil.rmtree(path, ignore_errors=True)
+        message = (
+            f"Profiler(output={str(options.output)!r}): cannot be recorded into "
+            f"({error.strerror or error}); choose a folder that can be written"
+        )
+        raise CaptureError(message) from error
+    ending.announce(path)
+    return Round(path, content, time.perf_counter_ns() - began_ns)
+
+
+def _describe(
+    options: Options,
+    place: Place,
+    path: Path,
+    log: Path,
+    start: manifest.Anchor,
+    recording_id: str,
+) -> manifest.Manifest:
+    near = log.is_relative_to(options.folder)
+    handler = options.on_trace_ready
+    exports = []
+    if isinstance(handler, Export):
+        exports.append({"format": handler.format, "directory": str(handler.directory)})
+    return manifest.Manifest(
+        id=recording_id,
+        name=options.name or _script_name(),
+        strobe=__version__,
+        recorder=recorder.KIND,
+        host=socket.gethostname(),
+        boot=manifest.boot_id(),
+        pid=os.getpid(),
+        process_start=manifest.process_start(os.getpid()) or 0,
+        log=os.path.relpath(log, path) if near else str(log),
+        start=start,
+        clock=windows.current_clock(),
+        window=next(_numbers) & 0xFFFF,
+        max_seconds=options.max_seconds,
+        span_cost_ns=max(0.0, recorder.core.calibrate()),
+        missing=options.missing(),
+        exports=exports,
+        metadata={
+            "python": sys.version.split()[0],
+            "recorder_reason": recorder.REASON,
+            "output": str(options.output),
+            **{key: value for key, value in vars(place).items() if value is not None},
+        },
+    )
+
+
+def _choose_path(options: Options, place: Place, recording_id: str) -> Path:
+    """Return a new directory's path: in the job's folder for a process that is one of many."""
+    name = _plain(options.name or _script_name(), 100) or "recording"
+    host = re.sub(r"[^\w-]+", "_", socket.gethostname())
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    unique = f"{stamp}-{host}-{os.getpid()}-{recording_id[:8]}"
+    if place.rank is None:
+        return options.folder / f"{name}-{unique}"
+    return options.folder / _plain(f"{name}-{place.job}", 200) / f"rank{place.rank:05d}-{unique}"
+
+
+def _script_name() -> str:
+    script = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] else ""
+    return _plain(script, 64) or "python"
+
+
+def _plain(text: str, most: int) -> str:
+    return re.sub(r"[^\w.-]+", "_", text).strip("._-")[:most]
