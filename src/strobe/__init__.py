@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from strobe.session.profiler import Profiler
     from strobe.session.recording import Recording
     from strobe.session.recording import open_recording as open
+del TYPE_CHECKING
 
 __all__ = [
     "CaptureError",

@@ -226,7 +226,13 @@ def _completeness(
     window: _Window,
     nameless: int,
 ) -> dict[str, Column]:
-    dropped = sum(process.dropped for process in processes) + _missing(manifest, processes)
+    gaps = [gap for process in processes for gap in process.gaps]
+    dropped = sum(
+        gap.count
+        for gap in gaps
+        if gap.before_ns >= window.start_ns and gap.after_ns <= window.end_ns
+    )
+    dropped += _missing(manifest, processes)
     own_ns = sum(process.own_ns for process in processes) + manifest.stats.get("start_stop_ns", 0)
     own_ns += round(manifest.span_cost_ns * collected)
     spans: dict[str, Any] = {

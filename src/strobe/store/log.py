@@ -33,6 +33,16 @@ RECORD = np.dtype(
     ]
 )
 Records = NDArray[np.void]
+_FOR_EVER = 1 << 62
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Records that are nowhere: how many, and between which times they were made."""
+
+    count: int
+    after_ns: int
+    before_ns: int
 
 
 @dataclass
@@ -45,11 +55,16 @@ class ProcessLog:
     lanes: dict[int, dict[str, Any]] = field(default_factory=dict)
     records: list[Records] = field(default_factory=list)
     open: list[Records] = field(default_factory=list)
-    dropped: int = 0
+    gaps: list[Gap] = field(default_factory=list)
     own_ns: int = 0
     drain_ns: int = 0
     failed_errno: int = 0
     faults: list[str] = field(default_factory=list)
+
+    @property
+    def dropped(self) -> int:
+        """How many records are missing."""
+        return sum(gap.count for gap in self.gaps)
 
 
 @dataclass(frozen=True)
@@ -111,16 +126,24 @@ def _read_process(directory: Path, prefix: str) -> ProcessLog:
 
 
 def _take_once(parts: list[tuple[int, Records]], head: int, log: ProcessLog) -> None:
-    """Add each sequence number below `head` once; count those in no part as dropped."""
-    next_seq = 0
+    """Add each sequence number below `head` once; note those in no part as a gap."""
+    next_seq = last_ns = 0
     for first, records in sorted(parts, key=lambda part: part[0]):
         end = first + len(records)
         if end <= next_seq:
             continue
-        log.dropped += max(0, first - next_seq)
+        if first > next_seq:
+            log.gaps.append(Gap(first - next_seq, last_ns, _written_ns(records[0])))
         log.records.append(records[max(0, next_seq - first) :])
-        next_seq = end
-    log.dropped += max(0, head - next_seq)
+        next_seq, last_ns = end, _written_ns(records[-1])
+    if head > next_seq:
+        log.gaps.append(Gap(head - next_seq, last_ns, _FOR_EVER))
+
+
+def _written_ns(record: np.void) -> int:
+    """Return when a record was written: at the end of what lasts, else at once."""
+    lasts = record["kind"] in (layout.KIND_SPAN, layout.KIND_STEP)
+    return int(record["start_ns"]) + (int(record["dur_ns"]) if lasts else 0)
 
 
 def _read_ring(path: Path, log: ProcessLog) -> _Ring | None:
