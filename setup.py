@@ -33,6 +33,12 @@ def extensions() -> list[Extension]:
             extra_compile_args=flags,
             extra_link_args=["-pthread"],
         ),
+        Extension(
+            "strobe.exporters._writers",
+            ["native/exporters.c"],
+            depends=headers,
+            extra_compile_args=flags,
+        ),
     ]
 
 

@@ -13,7 +13,7 @@
 
 enum { kMaxBuffers = 12 };
 
-typedef enum { kBytes, kOut, kInt32, kInt64 } Kind;
+typedef enum { kBytes, kOut, kInt32, kInt64, kOut32, kOut64 } Kind;
 
 typedef struct {
   const char *name;
@@ -69,16 +69,18 @@ static bool has_kind(const Py_buffer *view, Kind kind) {
   if (kind == kBytes || kind == kOut) {
     return view->itemsize == 1;
   }
-  return view->itemsize == (kind == kInt32 ? 4 : 8) && strchr("ilq", *format) != NULL;
+  bool narrow = kind == kInt32 || kind == kOut32;
+  return view->itemsize == (narrow ? 4 : 8) && strchr("ilq", *format) != NULL;
 }
 
 static bool acquire(const char *function, const Argument *expected, int count,
                     PyObject *const *args, Buffers *buffers) {
-  static const char *const kNames[] = {"bytes", "writable bytes", "int32", "int64"};
+  static const char *const kNames[] = {"bytes", "writable bytes", "int32",
+                                       "int64", "writable int32", "writable int64"};
   buffers->held = 0;
   for (int i = 0; i < count; i++) {
     Kind kind = expected[i].kind;
-    int flags = PyBUF_ND | PyBUF_FORMAT | (kind == kOut ? PyBUF_WRITABLE : 0);
+    int flags = PyBUF_ND | PyBUF_FORMAT | (kind == kOut || kind >= kOut32 ? PyBUF_WRITABLE : 0);
     if (PyObject_GetBuffer(args[i], &buffers->views[i], flags) < 0) {
       release(buffers);
       return false;
@@ -113,8 +115,25 @@ static inline bool take_piece(const Pieces *pieces, int64_t i, Piece *piece) {
   return true;
 }
 
+// memcpy for pieces that are mostly short: a call would take longer than the copy. Two moves that
+// overlap cover every size in their range.
 static inline char *put(char *out, const char *bytes, size_t size) {
-  memcpy(out, bytes, size);
+  if (size > 32) {
+    memcpy(out, bytes, size);
+  } else if (size >= 16) {
+    memcpy(out, bytes, 16);
+    memcpy(out + size - 16, bytes + size - 16, 16);
+  } else if (size >= 8) {
+    memcpy(out, bytes, 8);
+    memcpy(out + size - 8, bytes + size - 8, 8);
+  } else if (size >= 4) {
+    memcpy(out, bytes, 4);
+    memcpy(out + size - 4, bytes + size - 4, 4);
+  } else if (size > 0) {
+    out[0] = bytes[0];
+    out[size / 2] = bytes[size / 2];
+    out[size - 1] = bytes[size - 1];
+  }
   return out + size;
 }
 
@@ -291,11 +310,8 @@ PyDoc_STRVAR(
 enum { kVarintSize = 10 };  // of the longest one
 
 static inline size_t varint_size(uint64_t value) {
-  size_t size = 1;
-  for (; value >= 0x80; value >>= 7) {
-    size++;
-  }
-  return size;
+  size_t bits = 64 - (size_t)__builtin_clzll(value | 1);
+  return (bits + 6) / 7;
 }
 
 static inline char *put_varint(char *out, uint64_t value) {
@@ -784,12 +800,11 @@ static void add_annotations(Output *out, Piece text) {
   }
 }
 
-static PyObject *annotations(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
+static PyObject *annotate(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
   (void)module;
   static const Argument kArguments[] = {{"texts", kBytes}, {"texts_at", kInt64}};
   Buffers buffers;
-  if (!check_count("annotations", nargs, 2) ||
-      !acquire("annotations", kArguments, 2, args, &buffers)) {
+  if (!check_count("annotate", nargs, 2) || !acquire("annotate", kArguments, 2, args, &buffers)) {
     return NULL;
   }
   Pieces texts = pieces_of(&buffers.views[0], &buffers.views[1]);
@@ -810,7 +825,7 @@ static PyObject *annotations(PyObject *module, PyObject *const *args, Py_ssize_t
       at[i + 1] = (int64_t)out.size;
     }
     if (wrong) {
-      PyErr_SetString(PyExc_ValueError, "annotations(): texts_at points outside of texts");
+      PyErr_SetString(PyExc_ValueError, "annotate(): texts_at points outside of texts");
     } else if (out.failed) {
       PyErr_NoMemory();
     } else {
@@ -823,9 +838,83 @@ static PyObject *annotations(PyObject *module, PyObject *const *args, Py_ssize_t
   return result;
 }
 
-PyDoc_STRVAR(annotations_doc,
-             "annotations(texts, texts_at, /)\n--\n\n"
+PyDoc_STRVAR(annotate_doc,
+             "annotate(texts, texts_at, /)\n--\n\n"
              "Return JSON objects as the debug_annotations of TrackEvents: bytes and offsets.");
+
+// ---- distinct hashes -----------------------------------------------------------------------
+
+static inline size_t mix(uint64_t hash) {
+  return (size_t)((hash ^ hash >> 32) * UINT64_C(0x9e3779b97f4a7c15) >> 32);
+}
+
+// Open addressing; the table grows before it is half full. A slot holds a number + 1.
+static Py_ssize_t number_rows(const uint64_t *hashes, Py_ssize_t rows, int32_t *code,
+                              int64_t *first) {
+  size_t mask = 1023;
+  int32_t *slots = calloc(mask + 1, sizeof *slots);
+  Py_ssize_t count = 0;
+  for (Py_ssize_t i = 0; slots != NULL && i < rows; i++) {
+    size_t at = mix(hashes[i]) & mask;
+    while (slots[at] != 0 && hashes[first[slots[at] - 1]] != hashes[i]) {
+      at = (at + 1) & mask;
+    }
+    if (slots[at] == 0) {
+      first[count++] = i;
+      slots[at] = (int32_t)count;
+      if ((size_t)count * 2 > mask) {
+        free(slots);
+        mask = mask * 4 + 3;
+        slots = calloc(mask + 1, sizeof *slots);
+        for (Py_ssize_t k = 0; slots != NULL && k < count; k++) {
+          size_t to = mix(hashes[first[k]]) & mask;
+          while (slots[to] != 0) {
+            to = (to + 1) & mask;
+          }
+          slots[to] = (int32_t)(k + 1);
+        }
+      }
+      code[i] = (int32_t)(count - 1);
+    } else {
+      code[i] = slots[at] - 1;
+    }
+  }
+  bool failed = slots == NULL;
+  free(slots);
+  return failed ? -1 : count;
+}
+
+static PyObject *number_hashes(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
+  (void)module;
+  static const Argument kArguments[] = {{"hashes", kInt64}, {"code", kOut32}, {"first", kOut64}};
+  Buffers buffers;
+  if (!check_count("number_hashes", nargs, 3) ||
+      !acquire("number_hashes", kArguments, 3, args, &buffers)) {
+    return NULL;
+  }
+  Py_buffer *views = buffers.views;
+  Py_ssize_t rows = views[0].shape[0];
+  Py_ssize_t count = -1;
+  if (rows >= INT32_MAX) {
+    PyErr_SetString(PyExc_ValueError, "number_hashes(): too many rows for one call");
+  } else if (check_rows("number_hashes", "code", views[1].shape[0], rows) &&
+             check_rows("number_hashes", "first", views[2].shape[0], rows)) {
+    PyThreadState *state = PyEval_SaveThread();
+    count = number_rows(views[0].buf, rows, views[1].buf, views[2].buf);
+    PyEval_RestoreThread(state);
+    if (count < 0) {
+      PyErr_NoMemory();
+    }
+  }
+  release(&buffers);
+  return count < 0 ? NULL : PyLong_FromSsize_t(count);
+}
+
+PyDoc_STRVAR(
+    number_hashes_doc,
+    "number_hashes(hashes, code, first, /)\n--\n\n"
+    "Number distinct hashes as they come: write each row's number, and each number's first "
+    "row; return how many there are.");
 
 // ---- tracks --------------------------------------------------------------------------------
 
@@ -864,6 +953,7 @@ typedef struct {
   Turn *turns;
   size_t turn_count;
   size_t turn_room;
+  bool wants_turns;
 } Tracks;
 // clang-format on
 
@@ -886,6 +976,9 @@ static bool grow(void *array, size_t *room, size_t needed, size_t item) {
 }
 
 static bool add_turn(Tracks *self, int64_t time_ns, int64_t row, int32_t track) {
+  if (!self->wants_turns) {
+    return true;
+  }
   if (!grow(&self->turns, &self->turn_room, self->turn_count + 1, sizeof *self->turns)) {
     return false;
   }
@@ -1010,8 +1103,42 @@ static int32_t choose_track(Tracks *self, Lane *lane, int64_t start_ns, int64_t 
   return number;
 }
 
+static bool push_end(Tracks *self, int32_t number, int64_t end_ns) {
+  Track *track = &self->tracks[number];
+  if (!grow(&track->ends, &track->room, track->open + 1, sizeof *track->ends)) {
+    return false;
+  }
+  track->ends[track->open++] = end_ns;
+  return true;
+}
+
+// A lane with one track has all its open spans there; `spans` repeats them once there are more.
+static bool begin_to_cross(Tracks *self, Lane *lane, int32_t number) {
+  const Track *track = &self->tracks[number];
+  if (!grow(&lane->spans, &lane->room, track->open + 1, sizeof *lane->spans)) {
+    return false;
+  }
+  for (lane->open = 0; lane->open < track->open; lane->open++) {
+    lane->spans[lane->open] = (Span){track->ends[lane->open], number};
+  }
+  return true;
+}
+
 static bool place_row(Tracks *self, Lane *lane, int64_t row, int64_t start_ns, int64_t end_ns,
                       int32_t *chosen) {
+  if (lane->first > 0 && lane->more == 0) {
+    int32_t only = lane->first - 1;
+    if (!end_before(self, only, start_ns, end_ns)) {
+      return false;
+    }
+    if (fits(self, only, end_ns)) {
+      *chosen = only;
+      return push_end(self, only, end_ns) && add_turn(self, start_ns, row, only);
+    }
+    if (!begin_to_cross(self, lane, only)) {
+      return false;
+    }
+  }
   while (lane->open > 0 && lane->spans[lane->open - 1].end_ns < end_ns) {
     lane->open--;
   }
@@ -1020,13 +1147,8 @@ static bool place_row(Tracks *self, Lane *lane, int64_t row, int64_t start_ns, i
     return false;
   }
   lane->spans[lane->open++] = (Span){end_ns, number};
-  Track *track = &self->tracks[number];
-  if (!grow(&track->ends, &track->room, track->open + 1, sizeof *track->ends)) {
-    return false;
-  }
-  track->ends[track->open++] = end_ns;
   *chosen = number;
-  return add_turn(self, start_ns, row, number);
+  return push_end(self, number, end_ns) && add_turn(self, start_ns, row, number);
 }
 
 typedef struct {
@@ -1034,13 +1156,7 @@ typedef struct {
   const char *fault;  // NULL: fine; "": no memory
 } Outcome;
 
-static bool make_lanes(Tracks *self, const int32_t *lane, Py_ssize_t rows) {
-  size_t count = self->lane_count;
-  for (Py_ssize_t i = 0; i < rows; i++) {
-    if (lane[i] >= 0 && (size_t)lane[i] >= count) {
-      count = (size_t)lane[i] + 1;
-    }
-  }
+static bool make_lanes(Tracks *self, size_t count) {
   if (count > self->lane_count) {
     Lane *lanes = realloc(self->lanes, count * sizeof *lanes);
     if (lanes == NULL) {
@@ -1057,7 +1173,9 @@ static Outcome place_rows(Tracks *self, Py_ssize_t rows, const int32_t *lane,
                           const int64_t *start_ns, const int64_t *dur_ns, int32_t *track,
                           int32_t *lane_of_new) {
   size_t before = self->track_count;
+  int32_t last_lane = -1;
   for (Py_ssize_t i = 0; i < rows; i++) {
+    last_lane = lane[i] > last_lane ? lane[i] : last_lane;
     if (lane[i] < 0 || lane[i] > kMaxLane) {
       return (Outcome){i, "has a lane that is negative or too large"};
     }
@@ -1068,7 +1186,7 @@ static Outcome place_rows(Tracks *self, Py_ssize_t rows, const int32_t *lane,
       return (Outcome){i, "starts before the row above it; sort by start_ns"};
     }
   }
-  if (!make_lanes(self, lane, rows)) {
+  if (!make_lanes(self, (size_t)last_lane + 1)) {
     return (Outcome){0, ""};
   }
   for (Py_ssize_t i = 0; i < rows; i++) {
@@ -1092,9 +1210,9 @@ static PyObject *turns_as_bytes(Tracks *self) {
 static PyObject *tracks_place(PyObject *object, PyObject *const *args, Py_ssize_t nargs) {
   Tracks *self = (Tracks *)object;
   static const Argument kArguments[] = {
-      {"lane", kInt32}, {"start_ns", kInt64}, {"dur_ns", kInt64}, {"track", kInt32}};
+      {"lane", kInt32}, {"start_ns", kInt64}, {"dur_ns", kInt64}, {"track", kOut32}};
   Buffers buffers;
-  if (!check_count("place", nargs, 4) || !acquire("place", kArguments, 4, args, &buffers)) {
+  if (!check_count("place", nargs, 5) || !acquire("place", kArguments, 4, args, &buffers)) {
     return NULL;
   }
   Py_buffer *views = buffers.views;
@@ -1105,13 +1223,12 @@ static PyObject *tracks_place(PyObject *object, PyObject *const *args, Py_ssize_
     PyErr_NoMemory();
   } else if (rows >= INT32_MAX) {
     PyErr_SetString(PyExc_ValueError, "place(): too many rows for one call");
-  } else if (views[3].readonly) {
-    PyErr_SetString(PyExc_ValueError, "place(track=...): track must be writable");
   } else if (check_rows("place", "start_ns", views[1].shape[0], rows) &&
              check_rows("place", "dur_ns", views[2].shape[0], rows) &&
              check_rows("place", "track", views[3].shape[0], rows)) {
     size_t before = self->track_count;
     self->turn_count = 0;
+    self->wants_turns = PyObject_IsTrue(args[4]) > 0;
     // The GIL also keeps other threads from this object, so it is held here: 10 ns per row.
     Outcome outcome =
         place_rows(self, rows, views[0].buf, views[1].buf, views[2].buf, views[3].buf, lane_of_new);
@@ -1132,13 +1249,15 @@ static PyObject *tracks_place(PyObject *object, PyObject *const *args, Py_ssize_
 }
 
 PyDoc_STRVAR(tracks_place_doc,
-             "place(lane, start_ns, dur_ns, track, /)\n--\n\n"
-             "Write each row's track. Return the turns, and the lanes of the tracks made (int32).");
+             "place(lane, start_ns, dur_ns, track, wants_turns, /)\n--\n\n"
+             "Write each row's track. Return the turns, if wanted, and the lanes of the tracks "
+             "made (int32).");
 
 static PyObject *tracks_finish(PyObject *object, PyObject *unused) {
   (void)unused;
   Tracks *self = (Tracks *)object;
   self->turn_count = 0;
+  self->wants_turns = true;
   for (size_t i = 0; i < self->track_count; i++) {
     if (!end_before(self, (int32_t)i, INT64_MAX, INT64_MIN)) {
       return PyErr_NoMemory();
@@ -1194,7 +1313,8 @@ static PyMethodDef kMethods[] = {
     {"chrome_events", (PyCFunction)(void (*)(void))chrome_events, METH_FASTCALL, chrome_events_doc},
     {"perfetto_packets", (PyCFunction)(void (*)(void))perfetto_packets, METH_FASTCALL,
      perfetto_packets_doc},
-    {"annotations", (PyCFunction)(void (*)(void))annotations, METH_FASTCALL, annotations_doc},
+    {"number_hashes", (PyCFunction)(void (*)(void))number_hashes, METH_FASTCALL, number_hashes_doc},
+    {"annotate", (PyCFunction)(void (*)(void))annotate, METH_FASTCALL, annotate_doc},
     {NULL, NULL, 0, NULL},
 };
 

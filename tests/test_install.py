@@ -11,7 +11,7 @@ import pytest
 import strobe
 from strobe._version import __version__
 
-EXTENSIONS = ["strobe.record._core", "strobe.analysis._kernels"]
+EXTENSIONS = ["strobe.record._core", "strobe.analysis._kernels", "strobe.exporters._writers"]
 BUILD = os.environ.get("STROBE_BUILD", "auto")
 
 

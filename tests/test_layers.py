@@ -21,7 +21,7 @@ LAYERS: dict[str, set[str]] = {
     "importers": {"errors", "model", "store"},
     "exporters": {"errors", "model", "store"},
     "analysis": {"errors", "model"},
-    "finalize": {"errors", "model", "store", "importers", "analysis"},
+    "finalize": {"errors", "model", "store", "importers", "exporters", "analysis"},
     "cluster": {"errors", "model", "store", "analysis"},
     "reports": {"errors", "model", "analysis", "cluster"},
 }

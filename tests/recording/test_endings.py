@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -210,9 +211,16 @@ def test_control_pages_do_not_pile_up(program: Program) -> None:
 
 
 def test_a_program_on_standard_input_records(program: Program) -> None:
-    source = (
-        f"import strobe\nwith strobe.Profiler({str(program.output)!r}), strobe.span('s'): pass\n"
+    output = str(program.output)
+    source = f"import strobe\nwith strobe.Profiler(output={output!r}), strobe.span('s'): pass\n"
+    environment = os.environ | {"STROBE_RECORDER": program.recorder}
+    subprocess.run(
+        [sys.executable, "-"],
+        input=source,
+        text=True,
+        check=True,
+        capture_output=True,
+        env=environment,
     )
-    subprocess.run([sys.executable, "-"], input=source, text=True, check=True, capture_output=True)
 
     assert program.spans().select(pl.col("name")).rows() == [("s",)]

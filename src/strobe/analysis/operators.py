@@ -54,6 +54,24 @@ def operator_summary(spans: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
+_APART = "\x1f"
+
+
+def operator_summary_by(spans: pl.LazyFrame, column: str) -> pl.LazyFrame:
+    """One row per value of a column and span name: as operator_summary, with that column first."""
+    key = pl.concat_str(
+        pl.col(column).cast(pl.String).fill_null("-"),
+        pl.lit(_APART),
+        pl.col("name").cast(pl.String),
+    )
+    parts = pl.col("name").str.splitn(_APART, 2)
+    return operator_summary(spans.with_columns(name=key)).select(
+        parts.struct.field("field_0").alias(column),
+        parts.struct.field("field_1").alias("name"),
+        pl.exclude("name", column),
+    )
+
+
 # A categorical's integer, moved up so that 0 can stand for a missing name.
 _CODE = pl.col("name").to_physical().cast(pl.Int32).fill_null(-1) + 1
 

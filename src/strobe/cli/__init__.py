@@ -11,7 +11,7 @@ import sys
 import typer
 
 from strobe._version import __version__
-from strobe.cli import clean, doctor, info
+from strobe.cli import clean, doctor, export, info, summary
 from strobe.errors import CommandError, StrobeError
 
 app = typer.Typer(
@@ -21,7 +21,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.command("summary")(summary.summary)
 app.command("info")(info.info)
+app.command("export")(export.export)
 app.command("doctor")(doctor.doctor)
 app.command("clean")(clean.clean)
 

@@ -81,9 +81,7 @@ def _print(facts: dict[str, Any]) -> None:
         shown[name] = format_count(shown[name])
     console.print(facts_table("recording", shown))
     for source in facts["completeness"]:
-        console.print(
-            f"{source['source']}: {completeness_line(source)}", markup=False, highlight=False
-        )
+        console.print(completeness_line(source), markup=False, highlight=False)
 
 
 def _list(found: list[Path], *, as_json: bool) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from strobe.store import places
+from strobe.store import manifest, places
 
 # A finalizer is no part of the job that it serves.
 _RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "RANK_ID")
@@ -64,11 +64,25 @@ def main(recording: str) -> None:
 
     path = Path(recording)
     with _turn():
-        finalize(path)
+        _export(path, finalize(path))
     errors = path / "finalizer.log"
     with contextlib.suppress(OSError):
         if errors.stat().st_size == 0:
             errors.unlink()
+
+
+def _export(recording: Path, tables: Path) -> None:
+    """Carry out what the profiler's on_trace_ready declared."""
+    from strobe.exporters import EXPORTERS
+
+    by_name = {exporter.NAME: exporter for exporter in EXPORTERS}
+    for wanted in manifest.read(recording).exports:
+        exporter = by_name[wanted["format"]]
+        folder = Path(wanted["directory"])
+        folder.mkdir(parents=True, exist_ok=True)
+        target = folder / f"{recording.name}{exporter.SUFFIX}"
+        if not target.exists():
+            exporter.write(tables, target, lambda _stage, _share: None)
 
 
 @contextlib.contextmanager

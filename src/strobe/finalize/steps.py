@@ -7,12 +7,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from strobe.analysis.steps import SPAN_NAME
 from strobe.finalize.gather import Gathered, Log
 from strobe.store.manifest import Manifest
 from strobe.store.parquet import Column
-
-AUTOMATIC = "step"
-"""A program that marks no steps has those of its spans with this name."""
 
 _UNKNOWN = 0xFFFFFFFF
 
@@ -63,7 +61,7 @@ def steps_table(
 
 
 def _from_spans(log: Log, spans: Gathered, unfinished: NDArray[np.bool_]) -> dict[str, Column]:
-    number = log.names.index(AUTOMATIC) if AUTOMATIC in log.names else -1
+    number = log.names.index(SPAN_NAME) if SPAN_NAME in log.names else -1
     chosen = np.flatnonzero(spans.name == number)
     return {
         "step": np.arange(len(chosen), dtype=np.int64),

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -13,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from strobe.errors import UsageError
 from strobe.reports.numbers import format_bytes, format_count, format_ns, format_share
 
 # Column title -> its text. Those at the end go first where the terminal is narrow.
@@ -29,30 +31,57 @@ _OPERATOR_COLUMNS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 _NARROWEST_NAME = 24
 
 
+def sort_operators(operators: pl.DataFrame, sort: str) -> pl.DataFrame:
+    """Return the operators by `sort`, the largest first (names: the first); raises UsageError."""
+    columns = {column.removesuffix("_ns"): column for column in operators.columns}
+    if sort not in columns:
+        message = f"sort={sort!r}: must be one of {', '.join(columns)}"
+        raise UsageError(message)
+    texts = operators.schema[columns[sort]] == pl.String
+    return operators.sort(columns[sort], descending=not texts, maintain_order=True)
+
+
 def operator_table(operators: pl.DataFrame, top: int, width: int) -> Table:
     """Return the first `top` rows of the operator table (Recording.operators), `width` wide."""
     rows = list(operators.head(top).iter_rows(named=True))
+    keys = [name for name in ("thread", "step") if name in operators.columns]
     chosen, taken = [], _NARROWEST_NAME
+    taken += sum(2 + max([len(key), *(len(str(row[key])) for row in rows)]) for key in keys)
     for title, text in _OPERATOR_COLUMNS.items():
         taken += 2 + max([len(title), *(len(text(row)) for row in rows)])
         if taken <= width:
             chosen.append(title)
-    table = _table("operators", "name", *chosen)
+    table = _table("operators", "name", *keys, *chosen)
     for row in rows:
         texts = (_OPERATOR_COLUMNS[title](row) for title in chosen)
-        table.add_row(Text(printable(row["name"])), *texts)
+        shown = (Text(printable(str(row[key]))) for key in keys)
+        table.add_row(Text(printable(row["name"])), *shown, *texts)
     hidden = operators.height - len(rows)
-    rest = f"{hidden} more names; " if hidden else ""
+    rest = f"{hidden} more rows; " if hidden else ""
     busy = format_ns(int(operators["self_ns"].sum()))
     table.caption = f"{rest}share: of the {busy} spent in spans"
     return table
 
 
-def breakdown_table(breakdown: pl.DataFrame, of: str) -> Table:
-    """Return where the time of the spans named `of` goes (analysis.breakdown)."""
-    table = _table(
-        f"where the time of {printable(of)} goes", "part", "calls", "time", "each", "share"
-    )
+def steps_table(statistics: pl.DataFrame) -> Table:
+    """Return how long the steps took (analysis.steps.step_statistics)."""
+    table = _table("steps", "kind", "steps", "mean", "p50", "p95", "max", "slowest")
+    for row in statistics.iter_rows(named=True):
+        table.add_row(
+            row["kind"],
+            format_count(row["steps"]),
+            *(format_ns(row[name]) for name in ("mean_ns", "p50_ns", "p95_ns", "max_ns")),
+            f"step {row['slowest']}",
+        )
+    rates = [rate for rate in statistics["samples_per_s"] if rate is not None]
+    if rates:
+        table.caption = ", ".join(f"{rate:,.1f}" for rate in rates) + " samples per second"
+    return table
+
+
+def breakdown_table(breakdown: pl.DataFrame) -> Table:
+    """Return where the time of the steps goes (analysis.steps.step_breakdown)."""
+    table = _table("where the time of a step goes", "part", "calls", "time", "each", "share")
     for row in breakdown.iter_rows(named=True):
         table.add_row(
             Text(printable(row["name"])),
@@ -62,12 +91,14 @@ def breakdown_table(breakdown: pl.DataFrame, of: str) -> Table:
             format_share(row["share"]),
         )
     whole = format_ns(int(breakdown["total_ns"].sum()))
-    table.caption = f"each: per {printable(of)}; share: of the {whole} spent in {printable(of)}"
+    table.caption = f"each: per step; share: of the {whole} spent in steps"
     return table
 
 
 def completeness_line(completeness: Mapping[str, Any]) -> str:
     """Return one line that says what is missing and what the profiler cost."""
+    if completeness["collected"] is None:
+        return f"{completeness['source']}: {completeness['note']}"
     line = (
         f"{format_count(completeness['collected'])} of {format_count(completeness['asked'])} "
         f"records, {format_count(completeness['dropped'])} dropped, "
@@ -79,23 +110,40 @@ def completeness_line(completeness: Mapping[str, Any]) -> str:
     return line + (f"; {completeness['note']}" if completeness["note"] else "")
 
 
-def summary_text(
-    operators: pl.DataFrame,
-    breakdown: tuple[str, pl.DataFrame] | None,
-    completeness: Iterable[Mapping[str, Any]],
-    *,
-    top: int,
-    width: int | None,
-) -> str:
-    """Return the summary of a recording: the steps' parts, the operators, what is missing."""
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What a summary shows, as tables."""
+
+    operators: pl.DataFrame
+    steps: pl.DataFrame
+    breakdown: pl.DataFrame
+    completeness: Sequence[Mapping[str, Any]]
+    top: int
+
+
+def summary_text(summary: Summary, *, width: int | None) -> str:
+    """Return the summary of a recording: steps and their parts, operators, what is missing."""
     console = Console(width=width, file=io.StringIO(), highlight=False)
     with console.capture() as captured:
-        if breakdown is not None:
-            console.print(breakdown_table(breakdown[1], breakdown[0]))
-        console.print(operator_table(operators, top, console.width))
-        for source in completeness:
-            console.print(completeness_line(source), markup=False)
+        _print_summary(summary, console)
     return captured.get()
+
+
+def summary_html(summary: Summary) -> str:
+    """Return the same for a notebook."""
+    console = Console(width=120, file=io.StringIO(), highlight=False, record=True)
+    _print_summary(summary, console)
+    return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
+
+
+def _print_summary(summary: Summary, console: Console) -> None:
+    if summary.steps.height:
+        console.print(steps_table(summary.steps))
+    if summary.breakdown.height:
+        console.print(breakdown_table(summary.breakdown))
+    console.print(operator_table(summary.operators, summary.top, console.width))
+    for source in summary.completeness:
+        console.print(completeness_line(source), markup=False)
 
 
 def facts_table(title: str, facts: Mapping[str, Any]) -> Table:

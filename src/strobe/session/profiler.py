@@ -10,9 +10,9 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from strobe.errors import CaptureError, StateError, UsageError
+from strobe.errors import CaptureError, FormatError, StateError, UsageError
 from strobe.record import clocks, recorder
 from strobe.record.ranks import find_place
 from strobe.record.schedule import CHANGES, State
@@ -191,9 +191,12 @@ class Profiler:
     def recording(self) -> Recording:
         """The recording of the last round that ended; its tables are written when first used.
 
-        Raises StateError when none has ended.
+        Raises StateError when none has ended, and FormatError when it is gone.
         """
         if self._finished:
+            if not self._finished[-1].is_dir():
+                reason = "there is nothing at this path any more"
+                raise FormatError(self._finished[-1], "recording", reason)
             return self.recordings[-1]
         if self._is_silent:
             message = f"recording: rank {self._place.rank} is not among ranks={self._options.ranks}"
@@ -203,9 +206,16 @@ class Profiler:
             message = "recording before start(); record something first"
         raise StateError(message)
 
-    def summary(self, *, step: str = "step", top: int = 20, width: int | None = None) -> str:
+    def summary(
+        self,
+        *,
+        by: Literal["name", "thread", "step"] = "name",
+        sort: str = "self",
+        top: int = 20,
+        width: int | None = None,
+    ) -> str:
         """Return the summary of the last recording: see Recording.summary."""
-        return self.recording.summary(step=step, top=top, width=width)
+        return self.recording.summary(by=by, sort=sort, top=top, width=width)
 
     def __enter__(self) -> Profiler:
         """Start."""

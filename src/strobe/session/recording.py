@@ -8,7 +8,7 @@ import sys
 import time
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from strobe.errors import FormatError, StateError, UsageError
 from strobe.store import manifest, places
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from strobe.finalize.build import Progress
+    from strobe.reports.text import Summary
 
 
 class Recording:
@@ -34,6 +35,11 @@ class Recording:
         from strobe.finalize.run import finalize
 
         return finalize(self._path, _terminal_progress())
+
+    @property
+    def tables_path(self) -> Path:
+        """The directory of the tables, written first if need be."""
+        return self._tables
 
     def _scan(self, table: str) -> pl.LazyFrame:
         from strobe.store.tables import scan
@@ -86,6 +92,34 @@ class Recording:
 
         return operator_summary(self.spans()).collect()
 
+    def operators_by(self, column: Literal["thread", "step"]) -> pl.DataFrame:
+        """One row per thread, or per step, and span name: as operators(), with that column first.
+
+        A span belongs to the step in which it began.
+        """
+        from strobe.analysis.operators import operator_summary_by
+        from strobe.analysis.steps import number_steps
+
+        if column == "step":
+            spans = number_steps(self.spans().collect(), self.steps().collect()).lazy()
+        elif column == "thread":
+            spans = self.spans().join(
+                self.threads().select("lane", "thread"), on="lane", how="left"
+            )
+        else:
+            message = f"operators_by({column!r}): must be 'thread' or 'step'"
+            raise UsageError(message)
+        return operator_summary_by(spans, column).collect()
+
+    def step_statistics(self) -> pl.DataFrame:
+        """How long the steps took: count, mean, percentiles, the slowest; unfinished ones left out.
+
+        Columns: kind, steps, mean_ns, p50_ns, p95_ns, min_ns, max_ns, slowest, samples_per_s.
+        """
+        from strobe.analysis.steps import step_statistics
+
+        return step_statistics(self.steps().collect())
+
     def breakdown(self, of: str) -> pl.DataFrame:
         """Where the time of the spans named `of` goes: their direct children and the rest.
 
@@ -95,21 +129,39 @@ class Recording:
 
         return phase_breakdown(self.spans(), of).collect()
 
-    def summary(self, *, step: str = "step", top: int = 20, width: int | None = None) -> str:
-        """Return a text for people: where the time of the spans named `step` goes, the operators.
+    def summary(
+        self,
+        *,
+        by: Literal["name", "thread", "step"] = "name",
+        sort: str = "self",
+        top: int = 20,
+        width: int | None = None,
+    ) -> str:
+        """Return a text for people: the steps and where their time goes, then the operators.
 
-        `width` is that of the terminal unless given; without spans named `step` the first table is
-        left out.
+        `width` is that of the terminal unless given. Raises UsageError for another `by` or `sort`.
         """
         from strobe.reports.text import summary_text
 
-        parts = self.breakdown(step)
-        return summary_text(
-            self.operators(),
-            None if parts.is_empty() else (step, parts),
-            self.completeness().to_dicts(),
+        return summary_text(self._gather_summary(by, sort, top), width=width)
+
+    def _repr_html_(self) -> str:
+        from strobe.reports.text import summary_html
+
+        return summary_html(self._gather_summary("name", "self", 20))
+
+    def _gather_summary(self, by: str, sort: str, top: int) -> Summary:
+        from strobe.analysis.steps import step_breakdown
+        from strobe.reports.text import Summary, sort_operators
+
+        operators = self.operators() if by == "name" else self.operators_by(by)  # type: ignore[arg-type]
+        steps = self.steps().collect()
+        return Summary(
+            operators=sort_operators(operators, sort),
+            steps=self.step_statistics(),
+            breakdown=step_breakdown(self.spans().collect(), steps),
+            completeness=self.completeness().to_dicts(),
             top=top,
-            width=width,
         )
 
 
@@ -131,7 +183,7 @@ def open_recording(path: str | os.PathLike[str]) -> Recording:
             )
             raise StateError(message)
     opened = Recording(recording)
-    _ = opened._tables  # written now, so that what is wrong shows here
+    _ = opened.tables_path  # written now, so that what is wrong shows here
     return opened
 
 

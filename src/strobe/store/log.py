@@ -130,7 +130,7 @@ def _take_once(parts: list[tuple[int, Records]], head: int, log: ProcessLog) -> 
     next_seq = last_ns = 0
     for first, records in sorted(parts, key=lambda part: part[0]):
         end = first + len(records)
-        if end <= next_seq:
+        if end <= next_seq or len(records) == 0:
             continue
         if first > next_seq:
             log.gaps.append(Gap(first - next_seq, last_ns, _written_ns(records[0])))

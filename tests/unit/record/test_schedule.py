@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import re
 from collections.abc import Callable
 from itertools import product
 
@@ -54,10 +55,8 @@ def test_a_pair_records_once_from_start_to_end(window, expected) -> None:
     ],
 )
 def test_a_wrong_number_is_refused_by_name(options, complaint) -> None:
-    with pytest.raises(UsageError, match=".*") as refusal:
+    with pytest.raises(UsageError, match=re.escape(complaint)):
         schedule(**options)
-
-    assert complaint in str(refusal.value)
 
 
 @pytest.mark.parametrize("value", [5, "x", (1,), (3, 2), (-1, 2), (0, 0), (0.0, 1), (1, 2, 3)])
@@ -72,7 +71,7 @@ def test_every_change_of_state_is_decided() -> None:
 
 @given(st.lists(st.sampled_from(list(State)), min_size=1, max_size=40))
 def test_whatever_is_opened_is_saved_once(states: list[State]) -> None:
-    """Any sequence of states, ended by stop(): no round is lost, none is saved that was not open."""
+    """Any sequence of states, then stop(): no round is lost, none is saved that was not open."""
     is_open, opened, saved = False, 0, 0
     previous = State.CLOSED
     for state in states:

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""strobe export: a recording in a format that other tools open."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import Enum
+from pathlib import Path
+
+import typer
+
+from strobe.errors import CommandError
+from strobe.exporters import EXPORTERS
+from strobe.reports.numbers import format_bytes
+from strobe.session.recording import open_recording
+from strobe.store.inventory import size_bytes
+
+Format = Enum("Format", {exporter.NAME: exporter.NAME for exporter in EXPORTERS}, type=str)  # type: ignore[misc]
+
+
+def export(
+    path: Path = typer.Argument(help="A recording, or a folder that holds one."),
+    form: Format = typer.Option(..., "--format", help="The format to write."),
+    output: Path = typer.Option(
+        None, "-o", "--output", help="Where to; by default beside the recording, by its name."
+    ),
+    force: bool = typer.Option(False, "--force", help="Overwrite what is there."),
+) -> None:
+    """Write a recording as a Chrome or Perfetto trace, or its tables as CSV or Parquet.
+
+    Example: strobe export strobe_data --format perfetto -o trace.pftrace
+    """
+    exporter = {known.NAME: known for known in EXPORTERS}[form.value]
+    recording = open_recording(path)
+    target = output or recording.path.with_name(recording.path.name + exporter.SUFFIX)
+    if target.exists() and not force:
+        message = f"{str(target)!r} exists; add --force to overwrite it"
+        raise CommandError(message)
+    try:
+        exporter.write(recording.tables_path, target, _progress)
+    except OSError as error:
+        message = f"export to {str(target)!r}: {error.strerror or error}"
+        raise CommandError(message) from error
+    size = size_bytes(target) if target.is_dir() else target.stat().st_size
+    typer.echo(f"{os.fspath(target)} ({format_bytes(size)})")
+
+
+def _progress(stage: str, share: float) -> None:
+    if sys.stderr.isatty():
+        end = "\n" if share >= 1 else ""
+        print(f"\rstrobe: {stage} {share:4.0%} ", end=end, file=sys.stderr, flush=True)

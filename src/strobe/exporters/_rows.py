@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables in batches, and their texts as pieces: bytes and offsets, each distinct text once."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from strobe.exporters._writing import writers
+from strobe.model.tables import TABLES
+from strobe.store.parquet import ROW_GROUP_ROWS
+from strobe.store.tables import scan
+
+Int32: TypeAlias = NDArray[np.int32]
+Int64: TypeAlias = NDArray[np.int64]
+
+SPAN_COLUMNS = (
+    *("name", "category", "start_ns", "dur_ns", "lane", "attributes", "unfinished"),
+    *("phase", "device", "stream", "correlation", "sequence"),
+)
+# Columns for which the foreign formats have no place of their own.
+_EXTRA = ("phase", "device", "stream", "correlation", "sequence")
+# What Python's JSON has and others refuse: these constants, and half of a pair of \u escapes.
+_NOT_JSON = r"NaN|Infinity|\\u[dD][89a-fA-F]"
+
+
+class Pieces(NamedTuple):
+    """Texts one after another: number i lies in texts[at[i]:at[i + 1]]."""
+
+    texts: bytes
+    at: Int64
+
+
+NO_PIECES = Pieces(b"", np.zeros(0, np.int64))
+
+
+class Batch(NamedTuple):
+    """Some rows of a table, and how much of it has been read with them."""
+
+    rows: pl.DataFrame
+    share: float
+
+
+def read_batches(tables: Path, table: str, columns: Sequence[str] = ()) -> Iterator[Batch]:
+    """Return the rows in order, as many at a time as the file has in a row group."""
+    frame = scan(tables, table)
+    count = frame.select(pl.len()).collect().item()
+    chosen = frame.select(columns or list(TABLES[table].schema))
+
+    def read(first: int) -> Batch:
+        rows = chosen.slice(first, ROW_GROUP_ROWS).collect()
+        return Batch(rows, min(1.0, (first + ROW_GROUP_ROWS) / count))
+
+    # The next batch is read while the one at hand is written.
+    with ThreadPoolExecutor(1) as reader:
+        ahead = None
+        for first in range(0, count, ROW_GROUP_ROWS):
+            batch = ahead.result() if ahead else read(first)
+            following = first + ROW_GROUP_ROWS
+            ahead = reader.submit(read, following) if following < count else None
+            yield batch
+
+
+def read_metadata(tables: Path) -> dict[str, str]:
+    """Return what is known of the recording as a whole."""
+    rows = scan(tables, "metadata").collect()
+    return {key: value or "" for key, value in rows.select("key", "value").iter_rows() if key}
+
+
+def read_number(metadata: dict[str, str], key: str) -> int | None:
+    """Return a number of the metadata, None if it is not there or no integer."""
+    text = metadata.get(key, "")
+    return int(text) if re.fullmatch(r"-?\d{1,18}", text) else None
+
+
+def numbers(column: pl.Series) -> Any:
+    """Return a column of numbers as an array, 0 for nulls."""
+    known = column.fill_null(0) if column.null_count() else column
+    return np.ascontiguousarray(known.to_numpy())
+
+
+def distinct(column: pl.Series) -> tuple[Int32, list[str]]:
+    """Return each row's number and the texts that have these numbers; null is ""."""
+    texts = column.fill_null("") if column.null_count() else column
+    code, first = np.zeros(len(texts), np.int32), np.zeros(len(texts), np.int64)
+    if len(texts) == 0 or (texts[0] == texts[-1] and (texts == texts[0]).all()):
+        return code, texts[:1].to_list()
+    # By their hashes: a fifth of the time of unique() and a cast. Should two texts share one, the
+    # texts found by number are not those given.
+    hashes = texts.hash().to_numpy().view(np.int64)
+    count = writers.number_hashes(hashes, code, first)
+    values = texts.gather(first[:count])
+    if not (values.gather(code) == texts).all():
+        values = texts.unique(maintain_order=True)
+        code = texts.cast(pl.Enum(values)).to_physical().to_numpy().astype(np.int32)
+    return code, values.to_list()
+
+
+def combine(first: Int32, second: Int32, seconds: int) -> tuple[Int32, list[tuple[int, int]]]:
+    """Return each row's number and the pairs that have these numbers."""
+    if seconds == 1:
+        count = int(first.max(initial=-1)) + 1
+        return first, [(number, 0) for number in range(count)]
+    pairs = first.astype(np.int64) * seconds + second
+    used, codes = _used(pairs)
+    return codes.astype(np.int32), [divmod(pair, seconds) for pair in used.tolist()]
+
+
+def _used(values: Int64) -> tuple[Int64, NDArray[np.intp]]:
+    room = int(values.max(initial=0)) + 1
+    if room > 1 << 22:
+        used, codes = np.unique(values, return_inverse=True)
+        return used, codes
+    seen = np.zeros(room, bool)
+    seen[values] = True
+    return np.flatnonzero(seen).astype(np.int64), (np.cumsum(seen) - 1)[values]
+
+
+def join(texts: Iterable[bytes]) -> Pieces:
+    """Return these texts as pieces."""
+    listed = list(texts)
+    at = np.zeros(len(listed) + 1, np.int64)
+    np.cumsum([len(text) for text in listed], out=at[1:])
+    return Pieces(b"".join(listed), at)
+
+
+def join_column(column: pl.Series | None) -> Pieces:
+    """Return one piece per row, empty for null; no pieces for no column."""
+    if column is None:
+        return NO_PIECES
+    texts = column.fill_null("")
+    at = np.zeros(len(texts) + 1, np.int64)
+    np.cumsum(texts.str.len_bytes().to_numpy(), out=at[1:])
+    return Pieces(texts.str.join("").item().encode(), at)
+
+
+def arguments(rows: pl.DataFrame) -> pl.Series | None:
+    """Return one JSON object per row of spans or instants, null for none; None if all are.
+
+    It holds the attributes, and what else the row says for which foreign formats have no place.
+    """
+    extra = [
+        name for name in _EXTRA if name in rows.columns and rows[name].null_count() < len(rows)
+    ]
+    attributes = rows["attributes"]
+    given = attributes.null_count() < len(rows)
+    unfinished = "unfinished" in rows.columns and bool(rows["unfinished"].any())
+    if given:
+        attributes = _portable(attributes)
+    if not extra and not unfinished:
+        return attributes if given else None
+    parts = []
+    if given:
+        inner = attributes.str.strip_chars().str.slice(1).str.head(-1)
+        parts.append(pl.lit(inner.set(inner == "", None)))
+    for name in extra:
+        value = pl.lit(_quoted(rows[name])) if name == "phase" else pl.col(name)
+        # Nothing where the value is null: concat_str leaves such parts out.
+        parts.append(pl.concat_str(pl.lit(f'"{name}":'), value))
+    if unfinished:
+        parts.append(pl.when(pl.col("unfinished")).then(pl.lit('"unfinished":true')))
+    members = rows.select(pl.concat_str(parts, separator=",", ignore_nulls=True)).to_series()
+    objects = rows.select(pl.concat_str(pl.lit("{"), pl.lit(members), pl.lit("}"))).to_series()
+    return objects.set(members == "", None)
+
+
+def _quoted(column: pl.Series) -> pl.Series:
+    codes, texts = distinct(column)
+    quoted = pl.Series([json.dumps(text) for text in texts], dtype=pl.String).gather(codes)
+    return quoted.set(column.is_null(), None)
+
+
+def _portable(attributes: pl.Series) -> pl.Series:
+    """Return the attributes as JSON that every reader takes."""
+    odd = attributes.str.contains(_NOT_JSON).fill_null(False)
+    if not odd.any():
+        return attributes
+    codes, texts = distinct(attributes.filter(odd))
+    repaired = pl.Series([_repair(text) for text in texts], dtype=pl.String).gather(codes)
+    return attributes.scatter(odd.arg_true(), repaired)
+
+
+def _repair(text: str) -> str:
+    try:
+        value = json.loads(text, parse_constant=str)
+        encoded = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    except (ValueError, RecursionError):  # an int too long for Python, or not JSON at all
+        return text
+    # A lone surrogate is written out, as everywhere in our tables.
+    return re.sub("[\ud800-\udfff]", lambda found: f"\\\\u{ord(found[0]):x}", encoded)

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chrome's Trace Event JSON: opens in Perfetto, chrome://tracing, speedscope and many scripts.
+
+    {"traceEvents":[
+    {"ph":"X","name":"forward","cat":"user","ts":1.250,"dur":0.750,"pid":7,"tid":7,"args":{...}},
+    ...
+    ],"displayTimeUnit":"ns","metadata":{...},"completeness":[...]}
+
+Times are microseconds with three decimals, so exact; `metadata.base_ns` is to be added to get those
+of the tables (0 unless the host had been up so long that a double could not hold them).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import polars as pl
+
+from strobe.exporters._lanes import Lanes, read_lanes
+from strobe.exporters._rows import (
+    SPAN_COLUMNS,
+    Int32,
+    Int64,
+    Pieces,
+    arguments,
+    combine,
+    distinct,
+    join,
+    join_column,
+    numbers,
+    read_batches,
+    read_metadata,
+    read_number,
+)
+from strobe.exporters._writing import Room, compressed, new_file, writers
+from strobe.store.tables import scan
+
+NAME = "chrome"
+SUFFIX = ".json"
+DOC = "Chrome Trace Event JSON, compressed if the name ends in .gz: for Perfetto and most viewers"
+
+Progress = Callable[[str, float], None]
+
+# From here on neighbouring nanoseconds may be the same double of microseconds.
+_INEXACT_NS = (1 << 43) * 1000
+_NO_DURATIONS = np.zeros(0, np.int64)
+
+
+def write(tables: Path, path: Path, progress: Progress) -> None:
+    """Write one JSON file."""
+    with new_file(path) as file:
+        if path.suffix == ".gz":
+            with compressed(file) as packed:
+                _Writer(tables, packed, progress).write()
+        else:
+            _Writer(tables, file, progress).write()
+
+
+class _Writer:
+    def __init__(self, tables: Path, file: IO[bytes], progress: Progress) -> None:
+        self._tables = tables
+        self._file = file
+        self._progress = progress
+        self._room = Room(file)
+        self._lanes = read_lanes(tables)
+        self._metadata = read_metadata(tables)
+        self._base_ns = _base_ns(tables, self._metadata)
+        # (lane, number within the lane, tid) of each track
+        self._tracks: list[tuple[int, int, int]] = []
+        self._uses_unknown = False
+
+    def write(self) -> None:
+        self._file.write(b'{"traceEvents":[\n')
+        self._write_spans()
+        self._write_instants()
+        self._write_counters()
+        # Flow arrows ("s", "f") of a table of links would come here.
+        names = [*_process_names(self._lanes, self._metadata), *self._track_names()]
+        self._file.write(b",\n".join(_encode(event) for event in names))
+        completeness = scan(self._tables, "completeness").collect().to_dicts()
+        metadata = {**self._metadata, "base_ns": self._base_ns}
+        end = {"displayTimeUnit": "ns", "metadata": metadata, "completeness": completeness}
+        self._file.write(b"\n]," + _encode(end)[1:] + b"\n")
+        self._progress("exporting", 1.0)
+
+    def _write_spans(self) -> None:
+        tracks = writers.Tracks()
+        on_lane: Counter[int] = Counter()
+        for rows, share in read_batches(self._tables, "spans", SPAN_COLUMNS):
+            lane = self._number_lanes(rows)
+            start_ns, dur_ns = numbers(rows["start_ns"]), numbers(rows["dur_ns"])
+            track = np.empty(len(rows), np.int32)
+            _, made = tracks.place(lane, start_ns, dur_ns, track, False)
+            for number in np.frombuffer(made, np.int32).tolist():
+                first = not on_lane[number]
+                tid = self._lanes.lanes[number].tid if first else self._lanes.tids.take()
+                self._tracks.append((number, on_lane[number], tid))
+                on_lane[number] += 1
+            places = [self._place(lane, tid) for lane, _, tid in self._tracks]
+            head, heads = _span_heads(rows)
+            self._write_rows(head, heads, start_ns, dur_ns, track, places, arguments(rows))
+            self._progress("exporting", 0.9 * share)
+
+    def _write_instants(self) -> None:
+        places = [self._place(lane, own.tid) for lane, own in enumerate(self._lanes.lanes)]
+        for rows, _ in read_batches(self._tables, "instants"):
+            code, names = distinct(rows["name"])
+            heads = [_head("i", name, '"s":"t",') for name in names]
+            lane = self._number_lanes(rows)
+            start_ns = numbers(rows["start_ns"])
+            self._write_rows(code, heads, start_ns, _NO_DURATIONS, lane, places, arguments(rows))
+
+    def _write_counters(self) -> None:
+        processes = self._lanes.processes
+        places = [f',"pid":{processes[lane.process].pid}'.encode() for lane in self._lanes.lanes]
+        for rows, _ in read_batches(self._tables, "counters"):
+            code, names = distinct(rows["name"])
+            heads = [_head("C", name) for name in names]
+            lane = self._number_lanes(rows)
+            start_ns = numbers(rows["start_ns"])
+            values = _counter_arguments(rows["value"])
+            self._write_rows(code, heads, start_ns, _NO_DURATIONS, lane, places, values)
+
+    def _write_rows(
+        self,
+        head: Int32,
+        heads: Iterable[bytes],
+        start_ns: Int64,
+        dur_ns: Int64,
+        track: Int32,
+        places: Iterable[bytes],
+        values: pl.Series | None,
+    ) -> None:
+        if self._base_ns:
+            start_ns = start_ns - self._base_ns
+        pieces: list[Pieces] = [join(heads), join(places), join_column(values)]
+
+        def write(out: bytearray, first: int) -> tuple[int, int]:
+            front, place, given = pieces
+            return writers.chrome_events(
+                *(out, head, *front, start_ns, dur_ns, track, *place, *given, first)
+            )
+
+        self._room.fill(write, len(head))
+
+    def _number_lanes(self, rows: pl.DataFrame) -> Int32:
+        lane = self._lanes.number(rows["lane"])
+        self._uses_unknown |= bool((lane == self._lanes.unknown).any())
+        return lane
+
+    def _place(self, lane: int, tid: int) -> bytes:
+        pid = self._lanes.processes[self._lanes.lanes[lane].process].pid
+        return f',"pid":{pid},"tid":{tid}'.encode()
+
+    def _track_names(self) -> Iterable[dict[str, Any]]:
+        lanes = self._lanes.lanes if self._uses_unknown else self._lanes.lanes[:-1]
+        first = [(number, 0, lane.tid) for number, lane in enumerate(lanes)]
+        more = [track for track in self._tracks if track[1] > 0]
+        ordered = sorted(first + more, key=lambda track: (lanes[track[0]].thread, *track))
+        for order, (lane, number, tid) in enumerate(ordered):
+            pid = self._lanes.processes[lanes[lane].process].pid
+            name = self._lanes.track_name(lane, number)
+            yield _describe("thread_name", pid, tid, name=name)
+            yield _describe("thread_sort_index", pid, tid, sort_index=order)
+
+
+def _base_ns(tables: Path, metadata: dict[str, str]) -> int:
+    first_ns, last_ns = read_number(metadata, "start_ns"), read_number(metadata, "end_ns")
+    if first_ns is None or last_ns is None:
+        found = [
+            scan(tables, table).select(pl.min("start_ns"), last=pl.max("start_ns")).collect().row(0)
+            for table in ("spans", "instants", "counters")
+        ]
+        first_ns = min((low for low, _ in found if low is not None), default=0)
+        last_ns = max((high for _, high in found if high is not None), default=0)
+    return 0 if first_ns >= 0 and last_ns < _INEXACT_NS else first_ns
+
+
+def _span_heads(rows: pl.DataFrame) -> tuple[Int32, list[bytes]]:
+    name, names = distinct(rows["name"])
+    category, categories = distinct(rows["category"])
+    head, pairs = combine(name, category, len(categories))
+    quoted = [f'"cat":{_quote(text)},' if text else "" for text in categories]
+    return head, [_head("X", names[first], quoted[second]) for first, second in pairs]
+
+
+def _head(phase: str, name: str, more: str = "") -> bytes:
+    """Return an event up to its time."""
+    return f'{{"ph":"{phase}","name":{_quote(name)},{more}"ts":'.encode()
+
+
+def _counter_arguments(values: pl.Series) -> pl.Series:
+    text = values.cast(pl.String)
+    # JSON has no such numbers; Perfetto reads the strings as what they say.
+    odd = {"NaN": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
+    named = pl.when(pl.col("v").is_null()).then(pl.lit('"NaN"')).otherwise(pl.col("v").replace(odd))
+    frame = text.alias("v").to_frame()
+    objects: pl.DataFrame = frame.select(pl.concat_str(pl.lit('{"value":'), named, pl.lit("}")))
+    return objects.to_series()
+
+
+def _process_names(lanes: Lanes, metadata: dict[str, str]) -> Iterable[dict[str, Any]]:
+    for order, process in enumerate(lanes.processes):
+        yield _describe("process_name", process.pid, 0, name=metadata.get("name") or "python")
+        yield _describe("process_sort_index", process.pid, 0, sort_index=order)
+        if process.label:
+            yield _describe("process_labels", process.pid, 0, labels=process.label)
+
+
+def _describe(what: str, pid: int, tid: int, **about: object) -> dict[str, Any]:
+    return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": about}
+
+
+def _quote(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _encode(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
