@@ -3,11 +3,19 @@
 
 STROBE_BUILD=native turns a failed compilation into an error; STROBE_BUILD=pure does not try.
 setup.py is told the outcome through the same variable, which is then never "auto".
+
+Every wheel, an editable one too, also gets strobe.pth at its root, which Python reads at each start:
+the hook behind STROBE_OPTIONS. setuptools has no place for such a file.
 """
 
+import base64
+import csv
+import hashlib
+import io
 import os
 import sys
 import sysconfig
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +38,8 @@ __all__ = [
 
 Settings = dict[str, Any] | None
 
+HOOK = Path(__file__).with_name("strobe.pth")
+
 
 def build_wheel(
     wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None
@@ -39,7 +49,7 @@ def build_wheel(
     def build() -> str:
         return build_meta.build_wheel(wheel_directory, config_settings, metadata_directory)
 
-    return _build(build)
+    return _add_hook(wheel_directory, _build(build))
 
 
 def build_editable(
@@ -51,7 +61,7 @@ def build_editable(
         _remove_built_in_place()
         return build_meta.build_editable(wheel_directory, config_settings, metadata_directory)
 
-    return _build(build)
+    return _add_hook(wheel_directory, _build(build))
 
 
 def _build(build: Callable[[], str]) -> str:
@@ -76,6 +86,31 @@ def _build(build: Callable[[], str]) -> str:
     print(f"strobe: {obstacle}; the Python recorder will be used", file=sys.stderr, flush=True)
     with _told("pure"):
         return build()
+
+
+def _add_hook(wheel_directory: str, name: str) -> str:
+    """Put strobe.pth into the wheel and into its RECORD, so that uninstalling removes it."""
+    wheel = Path(wheel_directory, name)
+    part = wheel.with_suffix(".part")
+    content = HOOK.read_bytes()
+    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as new:
+        for member in old.infolist():
+            data = old.read(member)
+            if member.filename.endswith(".dist-info/RECORD"):
+                hook = zipfile.ZipInfo(HOOK.name, member.date_time)
+                hook.external_attr = member.external_attr
+                new.writestr(hook, content, zipfile.ZIP_DEFLATED)
+                data += _record_line(HOOK.name, content)
+            new.writestr(member, data)
+    part.replace(wheel)
+    return name
+
+
+def _record_line(name: str, content: bytes) -> bytes:
+    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow([name, f"sha256={digest}", len(content)])
+    return line.getvalue().encode()
 
 
 def _obstacle() -> str | None:

@@ -32,6 +32,7 @@ class Environment:
     """What is installed: requirements/<name>.txt files, and strobe itself."""
 
     requirements: tuple[str, ...] = ()
+    bare: tuple[str, ...] = ()  # installed without the libraries that they ask for
     constraints: tuple[str, ...] = ()
     install: Literal["editable", "wheel"] = "editable"
     build: Literal["auto", "native", "pure"] = "native"
@@ -47,6 +48,7 @@ ENVIRONMENTS = {
     "bench-paddle": Environment(requirements=("paddle",), install="wheel"),
     "bench-jax": Environment(requirements=("jax",), install="wheel"),
     "wheel": Environment(requirements=("test",), install="wheel"),
+    "consumers": Environment(requirements=("test",), bare=("consumers",), install="wheel"),
     "pure": Environment(requirements=("test",), install="wheel", build="pure"),
     "lowest": Environment(requirements=("test",), constraints=("lowest",), install="wheel"),
 }
@@ -113,6 +115,8 @@ def create(path: Path, environment: Environment, *, python: Path) -> None:
     run([python, "-m", "venv", path])
     for name in environment.requirements:
         pip(path, ["-r", ROOT / "requirements" / f"{name}.txt"])
+    for name in environment.bare:
+        pip(path, ["--no-deps", "-r", ROOT / "requirements" / f"{name}.txt"])
 
 
 def install(path: Path, environment: Environment, *, only_strobe: bool = False) -> None:
@@ -135,7 +139,8 @@ def install(path: Path, environment: Environment, *, only_strobe: bool = False) 
 def libraries(environment: Environment, python: Path) -> str:
     """A digest of what decides which python and which libraries are in the environment."""
     version = subprocess.check_output([python, "-VV"], text=True)
-    files = requirement_files(environment.requirements + environment.constraints)
+    names = environment.requirements + environment.bare + environment.constraints
+    files = requirement_files(names)
     return digest(files, text=f"{environment} {python} {version}")
 
 

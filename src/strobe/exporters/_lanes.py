@@ -57,11 +57,16 @@ class Numbers:
 
 @dataclass(kw_only=True)
 class Lanes:
-    """All of a recording, the last lane for rows of which it is not known."""
+    """All of a recording, then one lane for its steps, then one for rows that have none."""
 
     processes: list[Process] = field(default_factory=list)
     lanes: list[Lane] = field(default_factory=list)
     tids: Numbers = field(default_factory=Numbers)
+
+    @property
+    def steps(self) -> int:
+        """The lane of the steps, which belong to no thread."""
+        return len(self.lanes) - 2
 
     @property
     def unknown(self) -> int:
@@ -84,7 +89,7 @@ class Lanes:
 
 
 def read_lanes(tables: Path) -> Lanes:
-    """Return the lanes of the threads table, in its order, and one more."""
+    """Return the lanes of the threads table, in its order, and two more."""
     found, pids = Lanes(), Numbers()
     columns = ("process", "pid", "tid", "thread", "context")
     rows = scan(tables, "threads").sort("lane").select(columns).collect().rows()
@@ -108,8 +113,9 @@ def read_lanes(tables: Path) -> Lanes:
         )
     if not found.processes:
         found.processes.append(Process(pid=pids.take(), label=""))
-    unknown = Lane(process=0, tid=found.tids.take(), name="unknown thread", thread=len(found.lanes))
-    found.lanes.append(unknown)
+    for name in ("steps", "unknown thread"):
+        lane = len(found.lanes)
+        found.lanes.append(Lane(process=0, tid=found.tids.take(), name=name, thread=lane))
     return found
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from strobe.exporters._writing import writers
 from strobe.model.tables import TABLES
 from strobe.store.parquet import ROW_GROUP_ROWS
-from strobe.store.tables import scan
+from strobe.store.tables import empty, scan
 
 Int32: TypeAlias = NDArray[np.int32]
 Int64: TypeAlias = NDArray[np.int64]
@@ -28,6 +28,7 @@ SPAN_COLUMNS = (
 )
 # Columns for which the foreign formats have no place of their own.
 _EXTRA = ("phase", "device", "stream", "correlation", "sequence")
+_DTYPES = empty("spans").schema
 # What Python's JSON has and others refuse: these constants, and half of a pair of \u escapes.
 _NOT_JSON = r"NaN|Infinity|\\u[dD][89a-fA-F]"
 
@@ -67,6 +68,25 @@ def read_batches(tables: Path, table: str, columns: Sequence[str] = ()) -> Itera
             following = first + ROW_GROUP_ROWS
             ahead = reader.submit(read, following) if following < count else None
             yield batch
+
+
+def read_steps(tables: Path, lane: int) -> Iterator[Batch]:
+    """Return the steps as spans of a lane, named by their kind and number."""
+    steps = scan(tables, "steps").collect()
+    kind = pl.when(pl.col("kind") == "request").then(pl.lit("request ")).otherwise(pl.lit("step "))
+    samples = pl.concat_str(pl.lit('{"samples":'), pl.col("samples"), pl.lit("}"))
+    rows = steps.select(
+        pl.concat_str(kind, pl.col("step")).alias("name"),
+        pl.lit("step").alias("category"),
+        "start_ns",
+        "dur_ns",
+        pl.lit(lane, dtype=pl.Int32).alias("lane"),
+        samples.alias("attributes"),
+        "unfinished",
+        *(pl.lit(None, dtype=_DTYPES[name]).alias(name) for name in _EXTRA),
+    )
+    if rows.height:
+        yield Batch(rows, 0.0)
 
 
 def read_metadata(tables: Path) -> dict[str, str]:

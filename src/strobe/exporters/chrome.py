@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,6 +24,7 @@ import polars as pl
 from strobe.exporters._lanes import Lanes, read_lanes
 from strobe.exporters._rows import (
     SPAN_COLUMNS,
+    Batch,
     Int32,
     Int64,
     Pieces,
@@ -36,6 +37,7 @@ from strobe.exporters._rows import (
     read_batches,
     read_metadata,
     read_number,
+    read_steps,
 )
 from strobe.exporters._writing import Room, compressed, new_file, writers
 from strobe.store.tables import scan
@@ -76,7 +78,8 @@ class _Writer:
 
     def write(self) -> None:
         self._file.write(b'{"traceEvents":[\n')
-        self._write_spans()
+        self._write_spans(read_steps(self._tables, self._lanes.steps))
+        self._write_spans(read_batches(self._tables, "spans", SPAN_COLUMNS))
         self._write_instants()
         self._write_counters()
         # Flow arrows ("s", "f") of a table of links would come here.
@@ -88,10 +91,11 @@ class _Writer:
         self._file.write(b"\n]," + _encode(end)[1:] + b"\n")
         self._progress("exporting", 1.0)
 
-    def _write_spans(self) -> None:
+    def _write_spans(self, batches: Iterator[Batch]) -> None:
         tracks = writers.Tracks()
         on_lane: Counter[int] = Counter()
-        for rows, share in read_batches(self._tables, "spans", SPAN_COLUMNS):
+        known = len(self._tracks)
+        for rows, share in batches:
             lane = self._number_lanes(rows)
             start_ns, dur_ns = numbers(rows["start_ns"]), numbers(rows["dur_ns"])
             track = np.empty(len(rows), np.int32)
@@ -101,7 +105,7 @@ class _Writer:
                 tid = self._lanes.lanes[number].tid if first else self._lanes.tids.take()
                 self._tracks.append((number, on_lane[number], tid))
                 on_lane[number] += 1
-            places = [self._place(lane, tid) for lane, _, tid in self._tracks]
+            places = [self._place(lane, tid) for lane, _, tid in self._tracks[known:]]
             head, heads = _span_heads(rows)
             self._write_rows(head, heads, start_ns, dur_ns, track, places, arguments(rows))
             self._progress("exporting", 0.9 * share)
@@ -158,8 +162,12 @@ class _Writer:
         return f',"pid":{pid},"tid":{tid}'.encode()
 
     def _track_names(self) -> Iterable[dict[str, Any]]:
-        lanes = self._lanes.lanes if self._uses_unknown else self._lanes.lanes[:-1]
-        first = [(number, 0, lane.tid) for number, lane in enumerate(lanes)]
+        lanes = self._lanes.lanes
+        idle = set() if self._uses_unknown else {self._lanes.unknown}
+        if all(lane != self._lanes.steps for lane, _, _ in self._tracks):
+            idle.add(self._lanes.steps)
+        used = [(number, lane) for number, lane in enumerate(lanes) if number not in idle]
+        first = [(number, 0, lane.tid) for number, lane in used]
         more = [track for track in self._tracks if track[1] > 0]
         ordered = sorted(first + more, key=lambda track: (lanes[track[0]].thread, *track))
         for order, (lane, number, tid) in enumerate(ordered):

@@ -24,6 +24,7 @@ from strobe.exporters._lanes import read_lanes
 from strobe.exporters._rows import (
     NO_PIECES,
     SPAN_COLUMNS,
+    Batch,
     Int32,
     Pieces,
     arguments,
@@ -35,6 +36,7 @@ from strobe.exporters._rows import (
     read_batches,
     read_metadata,
     read_number,
+    read_steps,
 )
 from strobe.exporters._writers_python import varint
 from strobe.exporters._writing import Room, new_file, writers
@@ -107,20 +109,21 @@ class _Writer:
         self._file.write(_clock_packet(self._metadata))
         for number in range(len(self._lanes.processes)):
             self._describe_process(number)
-        for lane in range(self._lanes.unknown):
+        for lane in range(self._lanes.steps):
             self._describe_lane(lane)
-        self._write_spans()
+        self._write_spans(read_steps(self._tables, self._lanes.steps))
+        self._write_spans(read_batches(self._tables, "spans", SPAN_COLUMNS))
         self._write_instants()
         self._write_counters()
         self._progress("exporting", 1.0)
 
     # ---- events ----
 
-    def _write_spans(self) -> None:
+    def _write_spans(self, batches: Iterator[Batch]) -> None:
         tracks = writers.Tracks()
         on_lane: Counter[int] = Counter()
         uuids: list[int] = []
-        for rows, share in read_batches(self._tables, "spans", SPAN_COLUMNS):
+        for rows, share in batches:
             lane = self._number_lanes(rows)
             start_ns, dur_ns = numbers(rows["start_ns"]), numbers(rows["dur_ns"])
             track = np.empty(len(rows), np.int32)
@@ -184,8 +187,9 @@ class _Writer:
 
     def _number_lanes(self, rows: pl.DataFrame) -> Int32:
         lane = self._lanes.number(rows["lane"])
-        if (lane == self._lanes.unknown).any():
-            self._describe_lane(self._lanes.unknown)
+        for extra in (self._lanes.steps, self._lanes.unknown):
+            if (lane == extra).any():
+                self._describe_lane(extra)
         return lane
 
     def _intern(self, rows: pl.DataFrame, kind: int) -> tuple[Int32, list[bytes]]:
