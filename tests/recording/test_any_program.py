@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever a program does with spans, both recorders tell the same true story of it.
+
+Programs are drawn by hypothesis: threads that begin and end spans in any order, some of them the
+same object, some never ended. The oracle below knows only the order of the calls.
+"""
+
+import asyncio
+import importlib
+import queue
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from strobe.finalize.build import build
+from strobe.model import check
+from strobe.store import manifest, tables
+
+THREADS = 3
+OBJECTS = 4
+
+# (thread, "begin" or "end", which span object)
+Call = tuple[int, str, int]
+programs = st.lists(
+    st.tuples(
+        st.integers(0, THREADS - 1), st.sampled_from(["begin", "end"]), st.integers(0, OBJECTS - 1)
+    ),
+    max_size=40,
+)
+
+
+@pytest.fixture(params=["_core", "_python"], scope="module")
+def core(request: pytest.FixtureRequest) -> ModuleType:
+    try:
+        return importlib.import_module(f"strobe.record.{request.param}")
+    except ImportError:
+        pytest.skip("the C core is not built here")
+
+
+@dataclass
+class Opening:
+    """One begin() as the oracle sees it; times are numbers of calls."""
+
+    name: str
+    thread: int
+    start: int
+    end: int | None = None
+
+
+@dataclass
+class Story:
+    """What the calls of a program amount to."""
+
+    openings: list[Opening] = field(default_factory=list)
+
+    def begin(self, thread: int, name: str, now: int) -> None:
+        self.openings.append(Opening(name, thread, now))
+
+    def end(self, thread: int, name: str, now: int) -> None:
+        """The latest opening of the object on this thread, else its latest."""
+        still_open = [o for o in self.openings if o.name == name and o.end is None]
+        here = [o for o in still_open if o.thread == thread]
+        if still_open:
+            (here or still_open)[-1].end = now
+
+    def rows(self, last: int) -> list[tuple[str, int | None, bool]]:
+        """(name, which row is the parent, unfinished) in the order of their begin."""
+        ends = [last if o.end is None else o.end for o in self.openings]
+        found = []
+        for number, opening in enumerate(self.openings):
+            containing = [
+                other
+                for other in range(number)
+                if self.openings[other].thread == opening.thread and ends[other] >= ends[number]
+            ]
+            found.append((opening.name, containing[-1] if containing else None, opening.end is None))
+        return found
+
+
+@contextmanager
+def recorded(core: ModuleType) -> Iterator[Callable[[], pl.DataFrame]]:
+    """Record what happens inside; the function that it gives returns the spans afterwards."""
+    with tempfile.TemporaryDirectory() as folder:
+        recording = Path(folder)
+        (recording / "log").mkdir()
+        core.use_control(None, True)
+        start = manifest.Anchor.now(core.clock_ns)
+        core.start(str(recording / "log"))
+
+        def spans() -> pl.DataFrame:
+            stop = manifest.Anchor.now(core.clock_ns)
+            core.stop()
+            described = manifest.Manifest(
+                id="0",
+                name="any program",
+                strobe="0",
+                recorder="any",
+                host=socket.gethostname(),
+                boot="",
+                pid=0,
+                process_start=0,
+                log="log",
+                start=start,
+                stop=stop,
+            )
+            build(recording, described, recording, lambda _stage, _share: None)
+            return tables.scan(recording, "spans").collect()
+
+        yield spans
+
+
+class Crew:
+    """Threads that do one call at a time, in the order in which they are told."""
+
+    def __init__(self) -> None:
+        self._tasks: list[queue.Queue[Callable[[], object] | None]] = []
+        self._done: queue.Queue[None] = queue.Queue()
+        self._threads = []
+        for _ in range(THREADS):
+            tasks: queue.Queue[Callable[[], object] | None] = queue.Queue()
+            thread = threading.Thread(target=self._work, args=(tasks,))
+            thread.start()
+            self._tasks.append(tasks)
+            self._threads.append(thread)
+
+    def _work(self, tasks: "queue.Queue[Callable[[], object] | None]") -> None:
+        while (task := tasks.get()) is not None:
+            task()
+            self._done.put(None)
+
+    def run(self, thread: int, task: Callable[[], object]) -> None:
+        self._tasks[thread].put(task)
+        self._done.get(timeout=10)
+
+    def dismiss(self) -> None:
+        for tasks in self._tasks:
+            tasks.put(None)
+        for thread in self._threads:
+            thread.join()
+
+
+@settings(max_examples=60, deadline=None)
+@given(program=programs)
+def test_calls_in_any_order_on_any_thread(core: ModuleType, program: list[Call]) -> None:
+    story, crew = Story(), Crew()
+    try:
+        with recorded(core) as spans:
+            objects = [core.span(f"span {number}") for number in range(OBJECTS)]
+            for now, (thread, call, number) in enumerate(program):
+                crew.run(thread, getattr(objects[number], call))
+                getattr(story, call)(thread, f"span {number}", now)
+            table = spans()
+    finally:
+        crew.dismiss()
+
+    assert check(table) == []
+    assert table.select("name", "parent", "unfinished").rows() == story.rows(len(program))
+
+
+trees = st.recursive(st.just([]), lambda inner: st.lists(inner, max_size=3), max_leaves=8)
+
+
+@settings(max_examples=40, deadline=None)
+@given(forest=st.lists(trees, min_size=1, max_size=4))
+def test_tasks_that_take_turns_do_not_nest_in_each_other(core: ModuleType, forest) -> None:
+    """Each task walks its tree, a span for each node, and lets the others go on in every one."""
+
+    async def walk(tree: list, path: str) -> None:
+        with core.span(path):
+            for number, inner in enumerate(tree):
+                await asyncio.sleep(0)
+                await walk(inner, f"{path}.{number}")
+            await asyncio.sleep(0)
+
+    async def run() -> None:
+        await asyncio.gather(*(walk(tree, str(number)) for number, tree in enumerate(forest)))
+
+    with recorded(core) as spans:
+        asyncio.run(run())
+        table = spans()
+
+    assert check(table) == []
+    names = table["name"].to_list()
+    parents = [None if row is None else names[row] for row in table["parent"]]
+    # A node's path says whose child it is.
+    assert parents == [name.rpartition(".")[0] or None for name in names]
+    assert not table["unfinished"].any()
