@@ -143,7 +143,8 @@ def rows(results: Json) -> Iterator[Row]:
         if torch and str(torch["spans"]) == count:
             seconds = torch["stop_ms"] / 1e3 + torch["table_s"]
             other = f"torch {seconds:.1f} s, {torch['peak_mb']:,.0f} MB"
-            holds = bool(holds) and table["table_s"] <= seconds / 100
+            if one_million:
+                holds = bool(holds) and table["table_s"] <= seconds / 100
         yield Row(
             f"operator table of {int(count):,}, cold",
             f"{table['table_s']:.2f} s, {table['peak_mb']:.0f} MB",
