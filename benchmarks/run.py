@@ -110,6 +110,8 @@ def run(arguments: argparse.Namespace) -> Json:
     }
     for count in (100_000, 1_000_000) if arguments.quick else (100_000, 1_000_000, 10_000_000):
         results["recordings"][str(count)] = measure_recording(count)
+    results["steps"] = part("steps.py")
+    results["export"] = part("export.py")
     for name, python in arguments.peers.items():
         results["peers"][name] = part("spans.py", "--rounds", rounds, python=python)
         if name == "torch":
@@ -165,6 +167,7 @@ def rows(results: Json) -> Iterator[Row]:
             "≤ 64 MB, constant",
             above <= 64 and growth <= 4,
         )
+    yield from profiler_rows(results)
     for name, figures in results["stored"].items():
         size = figures["bytes_per_row"]
         judged = figures["rows"] >= 1000
@@ -174,6 +177,31 @@ def rows(results: Json) -> Iterator[Row]:
             f"{figures['rows']:,} events",
             "≤ 10 B" if judged else "(too small to judge)",
             size <= 10 if judged else None,
+        )
+
+
+def profiler_rows(results: Json) -> Iterator[Row]:
+    for state, figures in results["steps"].items():
+        ends = state == "end of a round"
+        median_us, p90_us = figures["median_us"], figures["p90_us"]
+        yield Row(
+            "step() that ends a round" if ends else f"step(), {state}",
+            f"{median_us / 1e3:.1f} ms ({p90_us / 1e3:.1f})" if ends else f"{median_us:.1f} µs",
+            "",
+            "≤ 50 ms" if ends else "",
+            p90_us <= 50_000 if ends else None,
+        )
+    encoders = results["export"]["encoders"]
+    beside = ", ".join(f"{name} {e['ns_per_event']:.0f} ns" for name, e in encoders.items())
+    for form in ("chrome", "chrome.gz", "perfetto"):
+        figures = results["export"][form]
+        spent = figures["ns_per_event"]
+        yield Row(
+            f"export of 1,000,000: {form}",
+            f"{spent:.0f} ns, {figures['bytes_per_event']:.0f} B per event",
+            beside if form == "chrome" else "",
+            "" if form == "chrome.gz" else "≤ 100 ns",
+            None if form == "chrome.gz" else spent <= 100,
         )
 
 

@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { kStackBytes = 64 * 1024, kNiceness = 10 };
+enum { kStackBytes = 64 * 1024 };
 
 typedef struct {
   char *const *argv;
@@ -38,7 +38,6 @@ static void close_from(unsigned first) {
 // Runs on the parent's memory while the parent waits: only system calls.
 static int run_program(void *argument) {
   Spawn *spawn = argument;
-  setpriority(PRIO_PROCESS, 0, kNiceness);
   int nothing = open("/dev/null", O_RDWR);
   int errors = open(spawn->error_path, O_WRONLY | O_CREAT | O_APPEND, 0600);
   if (nothing < 0) {

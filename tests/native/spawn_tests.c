@@ -120,7 +120,7 @@ static void own_session(const char *scratch) {
   int session = number_of(found.text, "session");
   CHECK(session != getsid(0) && session != 0);
   CHECK(session != number_of(found.text, "pid"));  // no leader: no terminal can become its own
-  CHECK_EQUAL(number_of(found.text, "niceness"), 10);
+  CHECK_EQUAL(number_of(found.text, "niceness"), getpriority(PRIO_PROCESS, 0));
   CHECK(strcmp(line_of(found.text, "directory").text, "/") == 0);
 }
 
@@ -213,7 +213,7 @@ static void recording_goes_on(const char *scratch) {
 
 const Test kSpawnTests[] = {
     {"A spawned program is nobody's child and sends no SIGCHLD", nobodys_child},
-    {"A spawned program has its own session, low priority and no directory", own_session},
+    {"A spawned program has its own session, our priority and no directory", own_session},
     {"A spawned program has no file of ours", no_files},
     {"A spawned program's environment is exactly the one given", exact_environment},
     {"A spawned program's standard error is the file given", standard_error},

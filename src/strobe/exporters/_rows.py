@@ -71,8 +71,11 @@ def read_batches(tables: Path, table: str, columns: Sequence[str] = ()) -> Itera
 
 
 def read_steps(tables: Path, lane: int) -> Iterator[Batch]:
-    """Return the steps as spans of a lane, named by their kind and number."""
-    steps = scan(tables, "steps").collect()
+    """Return the steps as spans of a lane, named by their kind and number.
+
+    Those that are spans already are left out.
+    """
+    steps = scan(tables, "steps").filter(pl.col("kind") != "span").collect()
     kind = pl.when(pl.col("kind") == "request").then(pl.lit("request ")).otherwise(pl.lit("step "))
     samples = pl.concat_str(pl.lit('{"samples":'), pl.col("samples"), pl.lit("}"))
     rows = steps.select(

@@ -6,20 +6,27 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
+from strobe._version import __version__
 from strobe.store import manifest, places
 
 # A finalizer is no part of the job that it serves.
 _RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "RANK_ID")
 _FOREIGN_PREFIXES = ("STROBE_", "TORCHELASTIC_", "SLURM_", "PADDLE_", "OMPI_", "GROUP_", "ROLE_")
+# In the runtime directory: one file for each recording to be finalized, and the finalizer's lock.
+# Another version's finalizer is none of ours: it may not know what we record.
+_WAITING = f"waiting-{__version__}"
+_LOCK = f"finalizer-{__version__}.lock"
 _ONE_THREAD = ("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "RAYON_NUM_THREADS")
 
+# Its first act is to step back: whoever started it waits until it runs, so not earlier.
 _PROGRAM = (
-    "import sys; sys.path.insert(0, sys.argv[2]); "
-    "from strobe.finalize.process import main; main(sys.argv[1])"
+    "import os, sys; hasattr(os, 'nice') and os.nice(10); sys.path.insert(0, sys.argv[1]); "
+    "from strobe.finalize.process import main; main()"
 )
 
 
@@ -33,42 +40,75 @@ class Spawner(Protocol):
 
 
 def launch(recording: Path, spawn: Spawner) -> bool:
-    """Start the finalizer for a recording; False where no process can be made.
+    """Have a recording finalized: by the finalizer that runs, or by a new one.
 
-    Then the log stays and open() does the work.
+    False where there can be none: then the log stays and open() does the work.
     """
     if not sys.executable:
         return False
-    package_parent = str(Path(__file__).resolve().parents[2])
-    argv = (sys.executable, "-c", _PROGRAM, str(recording.resolve()), package_parent)
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in _RANK_VARIABLES and not name.startswith(_FOREIGN_PREFIXES)
-    }
-    environment |= dict.fromkeys(_ONE_THREAD, "1")
     try:
+        runtime = places.runtime_directory()
+        waiting = runtime / _WAITING
+        waiting.mkdir(exist_ok=True)
+        entry = waiting / manifest.new_id()
+        entry.with_suffix(".part").write_text(str(recording.resolve()))
+        entry.with_suffix(".part").rename(entry)
+        with _turn(runtime) as ours:
+            if not ours:
+                return True  # the one that runs looks again before it ends
+        package_parent = str(Path(__file__).resolve().parents[2])
+        argv = (sys.executable, "-c", _PROGRAM, package_parent)
         spawn(
             tuple(os.fsencode(argument) for argument in argv),
-            tuple(os.fsencode(f"{name}={value}") for name, value in environment.items()),
-            os.fsencode(recording.resolve() / "finalizer.log"),
+            tuple(os.fsencode(f"{name}={value}") for name, value in _environment().items()),
+            os.fsencode(runtime / "finalizer.log"),
         )
     except OSError:
         return False
     return True
 
 
-def main(recording: str) -> None:
-    """Finalize a recording; what goes wrong goes to standard error, which is a file beside it."""
+def _environment() -> dict[str, str]:
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _RANK_VARIABLES and not name.startswith(_FOREIGN_PREFIXES)
+    }
+    return kept | dict.fromkeys(_ONE_THREAD, "1")
+
+
+def main() -> None:
+    """Finalize what waits, one recording after the other, until nothing does."""
+    runtime = places.runtime_directory()
+    waiting = runtime / _WAITING
+    # Whoever adds to the list while we hold the lock starts no finalizer, so we look again after.
+    while _listed(waiting):
+        with _turn(runtime) as ours:
+            if not ours:
+                return
+            for entry in _listed(waiting):
+                recording = Path(entry.read_text())
+                entry.unlink()
+                _finalize(recording)
+
+
+def _listed(waiting: Path) -> list[Path]:
+    """Return the entries, the oldest first."""
+    entries = [path for path in waiting.iterdir() if path.suffix != ".part"]
+    return sorted(entries, key=lambda path: path.stat().st_mtime_ns)
+
+
+def _finalize(recording: Path) -> None:
+    """Finalize one recording; what goes wrong is written beside it and stops no other."""
     from strobe.finalize.run import finalize
 
-    path = Path(recording)
-    with _turn():
-        _export(path, finalize(path))
-    errors = path / "finalizer.log"
-    with contextlib.suppress(OSError):
-        if errors.stat().st_size == 0:
-            errors.unlink()
+    if not recording.is_dir():
+        return  # deleted while it waited
+    try:
+        _export(recording, finalize(recording))
+    except Exception:  # nobody is there to see it
+        with contextlib.suppress(OSError):
+            (recording / "finalizer.log").write_text(traceback.format_exc())
 
 
 def _export(recording: Path, tables: Path) -> None:
@@ -86,15 +126,17 @@ def _export(recording: Path, tables: Path) -> None:
 
 
 @contextlib.contextmanager
-def _turn() -> Iterator[None]:
-    """Wait until no other finalizer of this user runs on this host."""
+def _turn(runtime: Path) -> Iterator[bool]:
+    """Take the lock that the finalizer of this user on this host holds; say whether it was free."""
     try:
         import fcntl
-
-        lock = (places.runtime_directory() / "finalizer.lock").open("w")
-    except (ImportError, OSError):
-        yield
+    except ImportError:  # no such locks here: each finalizer is on its own
+        yield True
         return
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    with (runtime / _LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True

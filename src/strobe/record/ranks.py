@@ -10,12 +10,20 @@ from dataclasses import dataclass
 from strobe.store import manifest
 
 # In order of preference; a launcher that wraps another sets the outer one too.
-_RANKS = ("RANK", "PADDLE_TRAINER_ID", "RANK_ID", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
+_RANKS = (
+    "RANK",
+    "PADDLE_TRAINER_ID",
+    "RANK_ID",
+    "MS_NODE_ID",  # msrun
+    "OMPI_COMM_WORLD_RANK",
+    "SLURM_PROCID",
+)
 _LOCAL_RANKS = ("LOCAL_RANK", "PADDLE_RANK_IN_NODE", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
 _WORLD_SIZES = (
     "WORLD_SIZE",
     "PADDLE_TRAINERS_NUM",
     "RANK_SIZE",
+    "MS_WORKER_NUM",
     "OMPI_COMM_WORLD_SIZE",
     "SLURM_NTASKS",
 )

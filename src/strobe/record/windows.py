@@ -87,6 +87,17 @@ def close_window(recording_id: str) -> dict[str, int]:
         return stats
 
 
+def share_control() -> None:
+    """Make the control page before the first window, and tell all children that will be started.
+
+    Those started while nothing is recorded then follow into the windows to come.
+    """
+    with _process.lock:
+        if _process.control is None:
+            _process.control = _make_control()
+        _set_variable()
+
+
 def current_clock() -> Clock:
     """Return the clock of the log that is being written, or was last."""
     return _process.clock

@@ -13,7 +13,6 @@ _BETWEEN = """
 import os, signal, sys
 try:
     os.setsid()
-    os.setpriority(os.PRIO_PROCESS, 0, 10)
     try:
         errors = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     except OSError:
@@ -34,7 +33,7 @@ except OSError as error:
 def spawn_detached(
     argv: tuple[bytes, ...], environment: tuple[bytes, ...], error_path: bytes, /
 ) -> None:
-    """Start a program that is no child: own session, low priority, error_path as standard error.
+    """Start a program that is no child: own session, error_path as standard error.
 
     Raises OSError when it cannot. Unlike the C version it costs an interpreter's start, and the
     program may see a SIGCHLD.
