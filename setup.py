@@ -9,11 +9,18 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 
+def sources(directory: str) -> list[str]:
+    """Return the C files of a directory; SystemExit if it has none."""
+    found = sorted(str(path) for path in Path(directory).glob("*.c"))
+    if not found:
+        raise SystemExit(f"{directory}: no C sources found; build from a full copy of the project")
+    return found
+
+
 def extensions() -> list[Extension]:
     """Return the C extensions; build_backend/strobe_build.py decides whether they are built."""
-    core = sorted(str(path) for path in Path("native/core").glob("*.c"))
-    if not core:
-        raise SystemExit("native/core: no C sources found; build from a full copy of the project")
+    core = sources("native/core")
+    writers = sources("native/exporters")
     headers = sorted(str(path) for path in Path("native").rglob("*.h"))
     flags = ["-std=c11", "-O2", "-fvisibility=hidden", "-pthread"]
     return [
@@ -35,7 +42,8 @@ def extensions() -> list[Extension]:
         ),
         Extension(
             "strobe.exporters._writers",
-            ["native/exporters.c"],
+            writers,
+            include_dirs=["native/exporters"],
             depends=headers,
             extra_compile_args=flags,
         ),

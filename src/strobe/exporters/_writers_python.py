@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python twin of native/exporters.c: same arguments, same bytes, slower.
+"""The Python twin of native/exporters: same arguments, same bytes, slower.
 
 It stands in where the extension was not built, and the tests hold the two against each other.
 """
@@ -279,7 +279,7 @@ _MAX_ANCESTORS = 8
 
 class _Lane:
     def __init__(self) -> None:
-        self.spans: list[tuple[int, int]] = []  # (end_ns, track), see native/exporters.c
+        self.spans: list[tuple[int, int]] = []  # (end_ns, track), see native/exporters/tracks.h
         self.first = -1
         self.heap: list[tuple[int, int]] = []  # (free_ns, track)
 
