@@ -83,7 +83,9 @@ class Story:
                 for other in range(number)
                 if self.openings[other].thread == opening.thread and ends[other] >= ends[number]
             ]
-            found.append((opening.name, containing[-1] if containing else None, opening.end is None))
+            found.append(
+                (opening.name, containing[-1] if containing else None, opening.end is None)
+            )
         return found
 
 
