@@ -7,6 +7,7 @@ Each part runs in its own process. Peers that need a framework run in that frame
 
 import argparse
 import json
+import os
 import platform
 import random
 import shutil
@@ -70,6 +71,41 @@ def measure_import(rounds: int) -> Json:
     }
 
 
+def measure_hook(rounds: int) -> Json:
+    """What strobe.pth adds to the start of a bare Python, idle and with STROBE_OPTIONS set."""
+    # Far below the noise of a process's start, so it is timed by itself. In a virtual environment
+    # Python reads every .pth twice.
+    timing = """
+import json, site, statistics, sys, sysconfig, time
+spent, folder = [], sysconfig.get_path("platlib")
+for _ in range(1000):
+    began = time.perf_counter_ns()
+    site.addpackage(folder, "strobe.pth", set())
+    spent.append(time.perf_counter_ns() - began)
+reads = 2 if sys.prefix != sys.base_prefix else 1
+print(json.dumps({"reads": reads, "read_us": statistics.median(spent) / 1e3}))
+"""
+    idle = subprocess.run(
+        [sys.executable, "-c", timing], check=True, capture_output=True, text=True
+    )
+    spent: dict[str, list[float]] = {"bare": [], "on": []}
+    with tempfile.TemporaryDirectory() as folder:
+        variables = {"bare": "", "on": json.dumps({"output": folder})}
+        for _ in range(rounds):
+            for name in random.sample(list(variables), len(variables)):
+                began = time.perf_counter()
+                subprocess.run(
+                    [sys.executable, "-c", "pass"],
+                    check=True,
+                    stderr=subprocess.DEVNULL,
+                    env={**os.environ, "STROBE_OPTIONS": variables[name]},
+                )
+                spent[name].append((time.perf_counter() - began) * 1e3)
+    on = [ours - bare for ours, bare in zip(spent["on"], spent["bare"], strict=True)]
+    figures: Json = json.loads(idle.stdout)
+    return {**figures, "bare_ms": statistics.median(spent["bare"]), "on_ms": statistics.median(on)}
+
+
 def measure_recording(count: int) -> Json:
     """Record and stop in one process; the table in another, from a log that nobody has touched."""
     with tempfile.TemporaryDirectory() as folder:
@@ -105,6 +141,7 @@ def run(arguments: argparse.Namespace) -> Json:
         "spans": part("spans.py", "--rounds", rounds),
         "peers": {},
         "import": measure_import(20 if arguments.quick else 60),
+        "hook": measure_hook(20 if arguments.quick else 60),
         "recordings": {},
         "stored": measure_stored(),
     }
@@ -130,6 +167,15 @@ def rows(results: Json) -> Iterator[Row]:
         "≤ 30 ms",
         added["added_ms"] <= 30,
     )
+    hook = results["hook"]
+    yield Row(
+        "strobe.pth, idle",
+        f"+{hook['reads'] * hook['read_us'] / 1e3:.2f} ms",
+        f"bare Python {hook['bare_ms']:.1f} ms",
+        "≤ 1 ms",
+        hook["reads"] * hook["read_us"] <= 1000,
+    )
+    yield Row("a program under strobe run, start and end", f"+{hook['on_ms']:.0f} ms", "", "")
     torch = results.get("torch_table")
     for count, figures in results["recordings"].items():
         other = ""

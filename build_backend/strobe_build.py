@@ -4,8 +4,8 @@
 STROBE_BUILD=native turns a failed compilation into an error; STROBE_BUILD=pure does not try.
 setup.py is told the outcome through the same variable, which is then never "auto".
 
-Every wheel, an editable one too, also gets strobe.pth at its root, which Python reads at each start:
-the hook behind STROBE_OPTIONS. setuptools has no place for such a file.
+Every wheel, an editable one too, gets strobe.pth at its root, which Python reads at each start: the
+hook behind STROBE_OPTIONS. setuptools has no place for such a file.
 """
 
 import base64

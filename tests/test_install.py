@@ -2,6 +2,7 @@
 """The installed package is what its build was asked for: with C extensions, or wholly without."""
 
 import os
+import sys
 import sysconfig
 from importlib.metadata import distribution
 from importlib.util import find_spec
@@ -28,6 +29,13 @@ def test_extensions_are_there_exactly_when_the_tag_says_so() -> None:
     found = [name for name in EXTENSIONS if find_spec(name) is not None]
 
     assert found == ([] if wheel_tag() == "py3-none-any" else EXTENSIONS)
+
+
+def test_the_hook_is_installed_and_will_be_uninstalled() -> None:
+    files = [str(file) for file in distribution("strobe").files or []]
+
+    assert "strobe.pth" in files
+    assert getattr(sys, "_strobe_hook", False), "strobe.pth was not read when this Python started"
 
 
 @pytest.mark.skipif(BUILD != "pure", reason="STROBE_BUILD is not pure")

@@ -130,6 +130,7 @@ def install(path: Path, environment: Environment, *, only_strobe: bool = False) 
     if environment.install == "wheel":
         (path / STAMP_STROBE).write_text(packaged())
         return
+    (path / STAMP_STROBE).write_text(digest(below("build_backend")))
     suffix = extension_suffix(path)
     (HOME / f"built{suffix}").write_text(built_in_place(suffix))
     if not extensions(suffix):
@@ -156,6 +157,9 @@ def strobe_is_current(path: Path, environment: Environment) -> bool:
     if environment.install == "wheel":
         stamp = path / STAMP_STROBE
         return stamp.exists() and stamp.read_text() == packaged()
+    stamp = path / STAMP_STROBE
+    if not stamp.exists() or stamp.read_text() != digest(below("build_backend")):
+        return False  # strobe.pth is this environment's own
     # The extensions of editable installs lie in src/, shared by all environments of one python,
     # and may have been built by another one from other sources.
     suffix = extension_suffix(path)

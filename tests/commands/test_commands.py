@@ -79,6 +79,20 @@ def test_info_lists_the_recordings_of_a_folder(tmp_path: Path) -> None:
     assert {row["state"] for row in json.loads(out)} == {"complete"}
 
 
+def test_info_finds_the_ranks_of_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "job")
+    paths = set()
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        paths.add(str(record(tmp_path, "train")))
+
+    status, out, _ = run("info", tmp_path, "--json")
+
+    assert status == 0
+    assert {row["path"] for row in json.loads(out)} == paths
+    assert {Path(path).parent for path in paths} == {tmp_path / "train-torch-job"}
+
+
 @pytest.mark.parametrize(
     ("make", "reason"),
     [

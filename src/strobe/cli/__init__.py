@@ -11,7 +11,7 @@ import sys
 import typer
 
 from strobe._version import __version__
-from strobe.cli import clean, doctor, export, info, summary
+from strobe.cli import clean, doctor, export, info, run, summary
 from strobe.errors import CommandError, StrobeError
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.command("run", cls=run.RunCommand)(run.run)
 app.command("summary")(summary.summary)
 app.command("info")(info.info)
 app.command("export")(export.export)

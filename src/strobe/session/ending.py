@@ -57,10 +57,12 @@ def expect_tables(recording: Path) -> None:
 
 def show(text: str) -> None:
     """Say something to the user of the profiled program."""
+    if sys.stderr is None:
+        return  # print would take standard output, which is the program's
     try:
         print(f"strobe: {text}", file=sys.stderr, flush=True)
     except (AttributeError, OSError, ValueError):
-        return  # the program has no standard error, or has closed it
+        return  # the program has closed it, or put something else there
 
 
 def announce_nothing() -> None:

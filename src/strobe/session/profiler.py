@@ -162,6 +162,19 @@ class Profiler:
             if self._round is not None:
                 self._close_round(with_step=False)
 
+    def explain_schedule(self) -> str | None:
+        """After stop(): say why a schedule recorded nothing, or everything; None if it did well."""
+        if self._options.schedule is None or self._is_silent:
+            return None
+        if not self._finished:
+            return (
+                f"nothing was recorded: the program ended at step {self._step}, before the schedule"
+                " came to record; without calls of step() it stays at step 0"
+            )
+        if self._step == 0:
+            return "step() was never called: step 0, all that was recorded, is the whole program"
+        return None
+
     def add_metadata(self, key: str, value: str) -> None:
         """Keep a fact with the recordings that end from now on; raises UsageError if no str."""
         for name, text in (("key", key), ("value", value)):

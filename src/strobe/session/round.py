@@ -23,6 +23,7 @@ from strobe.record.ranks import Place
 from strobe.session import ending
 from strobe.session.handlers import Export
 from strobe.session.options import Options
+from strobe.session.program import describe_program, program_name
 from strobe.store import manifest, places
 
 _numbers = itertools.count(1)
@@ -140,6 +141,7 @@ def _describe(
             "python": sys.version.split()[0],
             "recorder_reason": recorder.REASON,
             "output": str(options.output),
+            **describe_program(),
             **{key: value for key, value in vars(place).items() if value is not None},
         },
     )
@@ -157,8 +159,7 @@ def _choose_path(options: Options, place: Place, recording_id: str) -> Path:
 
 
 def _script_name() -> str:
-    script = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] else ""
-    return _plain(script, 64) or "python"
+    return _plain(program_name(), 64) or "python"
 
 
 def _plain(text: str, most: int) -> str:

@@ -41,10 +41,14 @@ def log_of(recording: Path, content: manifest.Manifest) -> Path:
 
 
 def find_recordings(folder: Path) -> list[Path]:
-    """Return the recordings directly in a folder, or the folder itself if it is one; by name."""
+    """Return the recordings in a folder and in the jobs' folders in it, by path.
+
+    The folder itself, if it is one.
+    """
     if is_recording(folder):
         return [folder]
-    return sorted(path for path in folder.iterdir() if path.is_dir() and is_recording(path))
+    found = (*folder.glob(f"*/{manifest.FILE_NAME}"), *folder.glob(f"*/*/{manifest.FILE_NAME}"))
+    return sorted(path.parent for path in found)
 
 
 def linked_logs(log: Path) -> Iterator[Path]:

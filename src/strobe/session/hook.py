@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What strobe.pth calls when Python starts with STROBE_OPTIONS set: profile this program, or not.
+
+A process whose parent is profiled records into the parent's recording. One of another rank, and one
+that a launcher started, makes a recording of its own. Launchers and helpers make none.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import re
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from strobe.record import recorder
+from strobe.session.program import Program, find_program
+
+if TYPE_CHECKING:
+    from strobe.session.profiler import Profiler
+
+_OPTIONS_VARIABLE = "STROBE_OPTIONS"
+# Which process profiles this one, and as which rank; inherited like STROBE_CONTROL.
+_PARENT_VARIABLE = "STROBE_PARENT"
+
+# They start the processes that do the work; our own command line is one.
+_LAUNCHERS = {
+    *("torchrun", "accelerate", "accelerate-launch", "deepspeed", "ds", "msrun", "fleetrun"),
+    *("horovodrun", "mpirun", "mpiexec", "strobe"),
+}
+_LAUNCHER_MODULES = {
+    *("torch.distributed.run", "torch.distributed.launch"),
+    *("paddle.distributed.launch", "paddle.distributed.fleet.launch"),
+    "mindspore.parallel.cluster.run",
+    *("accelerate.commands.accelerate_cli", "accelerate.commands.launch"),
+    *("deepspeed.launcher.runner", "deepspeed.launcher.launch"),
+    "horovod.runner.launch",
+    *("strobe", "strobe.cli"),
+}
+_HELPER = re.compile(r"from [\w.]*\b(resource_tracker|semaphore_tracker|forkserver) import main")
+
+
+@dataclass
+class _Hook:
+    """What the hook did in this process."""
+
+    called: bool = False
+    profiler: Profiler | None = None
+    pid: int = 0
+
+
+_hook = _Hook()
+
+
+def start() -> None:
+    """Do what STROBE_OPTIONS says. A failure is one line on standard error, never an exception."""
+    if _hook.called:
+        return  # site reads the folder of a virtual environment twice
+    _hook.called = True
+    try:
+        _start()
+    except Exception as error:  # the program is not ours: it must run, profiled or not
+        for variable in (_OPTIONS_VARIABLE, _PARENT_VARIABLE, recorder.CONTROL_VARIABLE):
+            os.environ.pop(variable, None)  # its children would only say it again
+        reason = " ".join(str(error).split()) or type(error).__name__
+        if sys.stderr is not None:
+            print(f"strobe: {reason}; this program is not profiled", file=sys.stderr, flush=True)
+
+
+def running_profiler() -> Profiler | None:
+    """Return the profiler that STROBE_OPTIONS started in this process, None if there is none."""
+    return _hook.profiler if _hook.pid == os.getpid() else None
+
+
+def is_launcher(program: Program) -> bool:
+    """Say whether the program only starts those that do the work."""
+    if program.kind == "module":
+        return program.text.removesuffix(".__main__") in _LAUNCHER_MODULES
+    if program.kind != "script":
+        return False
+    path = Path(program.text)
+    module = ".".join(path.with_suffix("").parts).removesuffix(".__main__")
+    return path.name in _LAUNCHERS or any(
+        module.endswith(f".{launcher}") for launcher in _LAUNCHER_MODULES if "." in launcher
+    )
+
+
+def is_helper(program: Program) -> bool:
+    """Say whether the program belongs to multiprocessing, or is a scheduler without work."""
+    if os.environ.get("MS_ROLE") == "MS_SCHED":
+        return True
+    return program.kind == "code" and _HELPER.match(program.text) is not None
+
+
+def _start() -> None:
+    # Before any module of ours that has something to do at exit: this one comes last.
+    atexit.register(_say_what_was_not_recorded)
+    from strobe.record.ranks import find_place
+    from strobe.session.environment import read_options
+
+    options = read_options(os.environ[_OPTIONS_VARIABLE])
+    program = find_program()
+    rank = find_place().rank
+    if is_helper(program) or (not is_launcher(program) and _is_profiled_by_parent(rank)):
+        return  # to follow the parent, importing the recorder was enough
+    for variable in (_PARENT_VARIABLE, recorder.CONTROL_VARIABLE):
+        os.environ.pop(variable, None)
+    if is_launcher(program):
+        return
+    from strobe.record import windows
+    from strobe.session.profiler import Profiler
+
+    # The program may change its directory between two rounds.
+    options["output"] = str(Path(options.get("output", "strobe_data")).absolute())
+    profiler = Profiler(**options)
+    windows.share_control()
+    profiler.start()
+    os.environ[_PARENT_VARIABLE] = _describe_self(rank)
+    _hook.profiler, _hook.pid = profiler, os.getpid()
+
+
+def _describe_self(rank: int | None) -> str:
+    from strobe.store import manifest
+
+    pid = os.getpid()
+    start = manifest.process_start(pid) or 0
+    facts = {"rank": rank, "pid": pid, "start": start, "host": socket.gethostname()}
+    return json.dumps({**facts, "boot": manifest.boot_id()})
+
+
+def _is_profiled_by_parent(rank: int | None) -> bool:
+    """Say whether a process that still runs profiles this one too."""
+    from strobe.store import manifest
+
+    if not os.environ.get(recorder.CONTROL_VARIABLE):
+        return False
+    try:
+        parent = json.loads(os.environ.get(_PARENT_VARIABLE, ""))
+        if parent.pop("rank") != rank or parent["pid"] == os.getpid():
+            return False  # the same process: it ran another program before and has replaced it
+        return manifest.is_alive(**parent) is True
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return False
+
+
+def _say_what_was_not_recorded() -> None:
+    """At the end of a program with a step window: say where it did not work out."""
+    profiler = running_profiler()
+    if profiler is None:
+        return
+    from strobe.session import ending
+
+    problem = profiler.explain_schedule()
+    if problem:
+        ending.show(problem)
