@@ -22,7 +22,7 @@ from strobe.store import log as chunk_log
 from strobe.store import places
 from strobe.store.log import ProcessLog
 from strobe.store.manifest import Manifest
-from strobe.store.parquet import ROW_GROUP_ROWS, Column, TableWriter
+from strobe.store.parquet import ROW_GROUP_ROWS, Coded, Column, TableWriter
 from strobe.store.tables import empty, file_path, file_schema
 
 Progress = Callable[[str, float], None]
@@ -50,7 +50,8 @@ def build(recording: Path, manifest: Manifest, into: Path, progress: Progress) -
     window = _find_window(manifest, log)
     spans, unfinished = _cut(log, window)
     progress("nesting", 0.3)
-    _write_spans(file_path(into, "spans"), spans, unfinished, log, progress)
+    with TableWriter(file_path(into, "spans"), file_schema("spans")) as writer:
+        _write_spans(writer, spans, unfinished, log, progress)
     _write(into, "steps", steps_table(log, manifest, spans, unfinished, window.end_ns))
     instants = _within(log.instants, window)
     counters = _within(log.counters, window)
@@ -132,48 +133,41 @@ def _cut(log: Log, window: _Window) -> tuple[Gathered, NDArray[np.bool_]]:
 
 
 def _write_spans(
-    path: Path, spans: Gathered, unfinished: NDArray[np.bool_], log: Log, progress: Progress
+    writer: TableWriter,
+    spans: Gathered,
+    unfinished: NDArray[np.bool_],
+    log: Log,
+    progress: Progress,
 ) -> None:
     parent, self_ns = nest(spans.lane, spans.start_ns, spans.start_ns + spans.dur_ns)
-    names = pl.Series(log.names, dtype=pl.String)
     pids, tids = _lane_ids(log)
-    with TableWriter(path, file_schema("spans")) as writer:
-        for first in range(0, len(spans), ROW_GROUP_ROWS):
-            rows = slice(first, first + ROW_GROUP_ROWS)
-            numbers = np.arange(first, min(first + ROW_GROUP_ROWS, len(spans)))
-            lane = spans.lane[rows]
-            writer.append(
-                {
-                    "name": names.gather(spans.name[rows]),
-                    "category": pl.repeat("user", len(lane), dtype=pl.String, eager=True),
-                    "phase": None,
-                    "start_ns": spans.start_ns[rows],
-                    "dur_ns": spans.dur_ns[rows],
-                    "covered_ns": spans.dur_ns[rows] - self_ns[rows],
-                    "pid": pids.gather(lane),
-                    "tid": tids.gather(lane),
-                    "lane": lane,
-                    "device": None,
-                    "stream": None,
-                    "correlation": None,
-                    "sequence": None,
-                    "parent_distance": pl.Series(numbers - parent[rows]).set(
-                        pl.Series(parent[rows] < 0), None
-                    ),
-                    "unfinished": unfinished[rows],
-                    "attributes": _texts(spans.attributes[rows], log.attributes),
-                }
-            )
-            progress("writing", 0.4 + 0.6 * min(1.0, (first + ROW_GROUP_ROWS) / len(spans)))
-
-
-def _texts(numbers: NDArray[np.int32], texts: list[str]) -> pl.Series | None:
-    """Return the texts with these numbers, null for -1; None when all are null."""
-    if (numbers < 0).all():
-        return None
-    used, places_in = np.unique(numbers, return_inverse=True)
-    chosen = pl.Series([texts[number] if number >= 0 else None for number in used], dtype=pl.String)
-    return chosen.gather(places_in.astype(np.uint32))
+    for first in range(0, len(spans), ROW_GROUP_ROWS):
+        rows = slice(first, first + ROW_GROUP_ROWS)
+        numbers = np.arange(first, min(first + ROW_GROUP_ROWS, len(spans)))
+        lane = spans.lane[rows]
+        writer.append(
+            {
+                "name": Coded(spans.name[rows], log.names),
+                "category": Coded(np.zeros(len(lane), np.int32), ["user"]),
+                "phase": None,
+                "start_ns": spans.start_ns[rows],
+                "dur_ns": spans.dur_ns[rows],
+                "covered_ns": spans.dur_ns[rows] - self_ns[rows],
+                "pid": pids.gather(lane),
+                "tid": tids.gather(lane),
+                "lane": lane,
+                "device": None,
+                "stream": None,
+                "correlation": None,
+                "sequence": None,
+                "parent_distance": pl.Series(numbers - parent[rows]).set(
+                    pl.Series(parent[rows] < 0), None
+                ),
+                "unfinished": unfinished[rows],
+                "attributes": Coded(spans.attributes[rows], log.attributes),
+            }
+        )
+        progress("writing", 0.4 + 0.6 * min(1.0, (first + ROW_GROUP_ROWS) / len(spans)))
 
 
 def _lane_ids(log: Log) -> tuple[pl.Series, pl.Series]:
@@ -187,14 +181,14 @@ def _points(part: Gathered, log: Log, *, attributes: bool) -> dict[str, Column]:
     part = part.take(order)
     pids, tids = _lane_ids(log)
     columns: dict[str, Column] = {
-        "name": _texts(part.name, log.names) if len(part) else pl.Series([], dtype=pl.String),
+        "name": Coded(part.name, log.names),
         "start_ns": part.start_ns,
         "pid": pids.gather(part.lane),
         "tid": tids.gather(part.lane),
         "lane": part.lane,
     }
     if attributes:
-        columns["attributes"] = _texts(part.attributes, log.attributes)
+        columns["attributes"] = Coded(part.attributes, log.attributes)
     return columns
 
 

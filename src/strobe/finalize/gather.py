@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -91,12 +92,13 @@ def gather(processes: Iterable[ProcessLog]) -> Log:
     steps: list[Steps] = []
     for process in processes:
         translate = _Translation(process, names, attributes, lanes)
-        spans = translate.columns(_of_kind(process.records, layout.KIND_SPAN))
+        kinds = _by_kind(process.records)
+        spans = translate.columns(kinds[layout.KIND_SPAN])
         parts["spans"].append(spans)
-        parts["instants"].append(translate.columns(_of_kind(process.records, layout.KIND_INSTANT)))
-        parts["counters"].append(translate.columns(_of_kind(process.records, layout.KIND_COUNTER)))
-        steps.append(translate.steps(_of_kind(process.records, layout.KIND_STEP)))
-        begun = translate.columns(_of_kind(process.records, layout.KIND_OPEN))
+        parts["instants"].append(translate.columns(kinds[layout.KIND_INSTANT]))
+        parts["counters"].append(translate.columns(kinds[layout.KIND_COUNTER]))
+        steps.append(translate.steps(kinds[layout.KIND_STEP]))
+        begun = translate.columns(kinds[layout.KIND_OPEN])
         still_open = translate.columns(process.open)
         parts["unfinished"].append(_unfinished([begun, still_open], spans))
     merged = {kind: _concatenate(found) for kind, found in parts.items()}
@@ -185,18 +187,21 @@ def _number_lanes(process: ProcessLog, lanes: list[dict[str, Any]]) -> NDArray[n
     return lane_of
 
 
-def _of_kind(parts: list[Records], kind: int) -> list[Records]:
-    found = []
+def _by_kind(parts: list[Records]) -> dict[int, list[Records]]:
+    """Return the records of each kind; a part of one kind, as most are, is taken as it is."""
+    found: dict[int, list[Records]] = defaultdict(list)
     for records in parts:
-        mask = records["kind"] == kind
-        found.append(records if mask.all() else records[mask])
+        kinds = np.ascontiguousarray(records["kind"])
+        present = np.flatnonzero(np.bincount(kinds))
+        for kind in present.tolist():
+            found[kind].append(records if len(present) == 1 else records[kinds == kind])
     return found
 
 
 def _column(parts: list[Records], name: str, dtype: str) -> NDArray[Any]:
     if not parts or name not in (parts[0].dtype.names or ()):
         return np.zeros(sum(map(len, parts)), dtype)
-    return np.concatenate([np.ascontiguousarray(records[name]) for records in parts])
+    return np.concatenate([records[name] for records in parts])
 
 
 def _look_up(table: NDArray[np.int32], ids: NDArray[np.uint32]) -> NDArray[np.int32]:

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,19 +30,38 @@ def encode_levels(valid: Values | None, rows: int) -> bytes:
     return len(runs).to_bytes(4, "little") + runs
 
 
-def encode_strings(values: pl.Series) -> tuple[tuple[int, bytes], bytes]:
-    """Return the dictionary (count and bytes) and the indices into it."""
+@dataclass(frozen=True)
+class Coded:
+    """Strings by number: row i is texts[codes[i]], null where the code is negative."""
+
+    codes: Values
+    texts: Sequence[str]
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.codes)
+
+
+def encode_series(values: pl.Series) -> tuple[tuple[int, bytes], bytes]:
+    """Return the dictionary (count and bytes) and the indices into it, for strings without null."""
     if isinstance(values.dtype, pl.String):
         values = values.cast(pl.Enum(values.unique(maintain_order=True)))
-    codes, indices = _distinct(values.to_physical().to_numpy())
     distinct = values.unique()
-    texts = distinct.cast(pl.String).gather(np.argsort(distinct.to_physical().to_numpy()))
+    codes = distinct.to_physical().to_list()
+    texts = dict(zip(codes, distinct.cast(pl.String).to_list(), strict=True))
+    listed = [texts.get(code, "") for code in range(max(codes, default=-1) + 1)]
+    return encode_coded(Coded(values.to_physical().to_numpy(), listed))
+
+
+def encode_coded(values: Coded) -> tuple[tuple[int, bytes], bytes]:
+    """Return the same for strings by number, none of them null."""
+    codes, indices = _distinct(values.codes)
+    entries = [values.texts[code].encode() for code in codes.tolist()]
     # In alphabetical order: names that begin alike stand within gzip's 32 kB window.
-    order = texts.arg_sort().to_numpy()
-    rank = np.empty(len(codes), np.int64)
-    rank[order] = np.arange(len(codes))
-    entries = [text.encode() for text in texts.gather(order)]
-    packed = b"".join(len(entry).to_bytes(4, "little") + entry for entry in entries)
+    order = sorted(range(len(entries)), key=entries.__getitem__)
+    rank = np.empty(len(entries), np.int64)
+    rank[order] = np.arange(len(entries))
+    packed = b"".join(len(entries[i]).to_bytes(4, "little") + entries[i] for i in order)
     return (len(entries), packed), _encode_indices(rank[indices], len(entries))
 
 

@@ -24,16 +24,20 @@ from strobe.store._encodings import (
     PLAIN,
     RLE,
     Values,
+    encode_coded,
     encode_levels,
     encode_numbers,
-    encode_strings,
+    encode_series,
     gzip,
     varint,
     zigzag,
 )
+from strobe.store._encodings import (
+    Coded as Coded,
+)
 
 ColumnType = Literal["int64", "int32", "float64", "bool", "string"]
-Column: TypeAlias = Values | pl.Series | None
+Column: TypeAlias = Values | pl.Series | Coded | None
 
 ROW_GROUP_ROWS = 1 << 18
 """Rows for one append: fewer repeat the dictionaries more often, more only cost memory."""
@@ -205,8 +209,11 @@ def _encode_column(name: str, kind: ColumnType, column: Column, rows: int) -> _C
     dictionary: tuple[int, bytes] | None = None
     if len(values) == 0:
         encoding, encoded = PLAIN, b""
+    elif isinstance(values, Coded):
+        dictionary, encoded = encode_coded(values)
+        encoding = DICTIONARY
     elif isinstance(values, pl.Series):
-        dictionary, encoded = encode_strings(values)
+        dictionary, encoded = encode_series(values)
         encoding = DICTIONARY
     elif kind == "bool":
         encoding, encoded = PLAIN, np.packbits(values, bitorder="little").tobytes()
@@ -231,20 +238,28 @@ def _encode_column(name: str, kind: ColumnType, column: Column, rows: int) -> _C
 
 def _split_nulls(
     name: str, kind: ColumnType, column: Column, rows: int
-) -> tuple[Values | None, Values | pl.Series]:
-    """Return which rows hold a value (None: all) and those values, a Series only for strings."""
+) -> tuple[Values | None, Values | pl.Series | Coded]:
+    """Return which rows hold a value (None: all) and those values, as they came for strings."""
     if column is None:
         return np.zeros(rows, bool), np.zeros(0, bool)
+    if isinstance(column, Coded):
+        if kind != "string":
+            msg = f"column {name!r} is strings; the schema says {kind}"
+            raise UsageError(msg)
+        present = column.codes >= 0
+        if present.all():
+            return None, column
+        return present, Coded(column.codes[present], column.texts)
     series = column if isinstance(column, pl.Series) else pl.Series(name, column)
     if not _fits(kind, series.dtype):
         msg = f"column {name!r} is {series.dtype}; the schema says {kind}"
         raise UsageError(msg)
     valid = series.is_not_null().to_numpy() if series.null_count() else None
-    present = series.drop_nulls()
+    values = series.drop_nulls()
     if kind == "string":
-        return valid, present
+        return valid, values
     try:
-        return valid, present.cast(_NUMBERS[kind]).to_numpy()
+        return valid, values.cast(_NUMBERS[kind]).to_numpy()
     except pl.exceptions.InvalidOperationError as error:
         msg = f"column {name!r} has values that do not fit its type {kind}: {error}"
         raise UsageError(msg) from error
