@@ -112,9 +112,18 @@ def measure_recording(count: int) -> Json:
         recorded = part("record_many.py", str(count), folder)
         wait_for_finalizer(next(Path(folder).iterdir()))
     with tempfile.TemporaryDirectory() as folder:
-        part("record_many.py", str(count), folder, "--no-finalizer")
-        table = part("cold_table.py", folder)
-    return {**recorded, "table": table}
+        log = Path(folder) / "log"
+        part("record_many.py", str(count), str(log), "--no-finalizer")
+        tables = []
+        for number in range(5 if count <= 1_000_000 else 1):
+            shutil.copytree(log, Path(folder) / str(number))
+            tables.append(part("cold_table.py", str(Path(folder) / str(number))))
+    tables.sort(key=lambda table: table["table_s"])
+    return {
+        **recorded,
+        "table": tables[len(tables) // 2],
+        "tables_s": [t["table_s"] for t in tables],
+    }
 
 
 def wait_for_finalizer(recording: Path) -> None:
@@ -195,7 +204,7 @@ def rows(results: Json) -> Iterator[Row]:
                 holds = bool(holds) and table["table_s"] <= seconds / 100
         yield Row(
             f"operator table of {int(count):,}, cold",
-            f"{table['table_s']:.2f} s, {table['peak_mb']:.0f} MB",
+            f"{table['table_s']:.2f} s {_range(figures['tables_s'])}, {table['peak_mb']:.0f} MB",
             other,
             "≤ 1/100 of torch, ≤ 300 MB" if one_million else "",
             holds,
@@ -284,6 +293,10 @@ def span_rows(results: Json) -> Iterator[Row]:
                 )
 
 
+def _range(values: list[float]) -> str:
+    return f"({values[0]:.2f} to {values[-1]:.2f})" if len(values) > 1 else "(one run)"
+
+
 def _spread(figures: Json) -> str:
     return f"{figures['median']:.0f} ns ({figures['min']:.0f} to {figures['p90']:.0f})"
 
@@ -337,7 +350,8 @@ def page(results: Json, table: list[Row]) -> str:
         "- **on**: all profilers record while all contenders run; viztracer only during its own",
         "  batches, because it slows every Python call.",
         "- **operator table, cold**: a new process opens a log that nobody has touched: imports,",
-        "  recovery, nesting, Parquet and the table. torch: `stop()` and `key_averages().table()`.",
+        "  recovery, nesting, Parquet and the table; the median of five. torch: `stop()` and",
+        "  `key_averages().table()`, imports not counted; half of its events are operators.",
         "- **stored**: the `spans` table of traces that other tools wrote, without arguments.",
         "",
     ]

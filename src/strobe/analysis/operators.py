@@ -72,27 +72,44 @@ def operator_summary_by(spans: pl.LazyFrame, column: str) -> pl.LazyFrame:
     )
 
 
-# A categorical's integer, moved up so that 0 can stand for a missing name.
-_CODE = pl.col("name").to_physical().cast(pl.Int32).fill_null(-1) + 1
-
-
 def _summarise(spans: pl.DataFrame) -> pl.DataFrame:
     if not spans["start_ns"].is_sorted():
         spans = spans.sort("start_ns")
-    if spans.schema["name"] == pl.String:
-        spans = spans.with_columns(pl.col("name").cast(pl.Categorical))
+    names = spans["name"]
+    if names.dtype == pl.String:
+        names = names.cast(pl.Categorical)
+    # The categories' integers, moved up so that 0 can stand for a missing name.
+    code = (names.to_physical().cast(pl.Int32).fill_null(-1) + 1).alias("name")
+    texts = pl.DataFrame({"code": code, "text": names}).unique("code")
+    rows = summarise_coded(spans.with_columns(code), names=int(code.max() or 0) + 1)
+    named = rows.join(texts, left_on="name", right_on="code", how="left")
+    return in_order(named.with_columns(pl.col("text").cast(pl.String).alias("name")))
+
+
+def summarise_coded(spans: pl.DataFrame, names: int) -> pl.DataFrame:
+    """Return operator_summary's rows, in no order, for spans whose names are ints below `names`.
+
+    Rows come sorted by start_ns.
+    """
     by_name = spans.group_by("name").agg(
         calls=pl.len().cast(pl.Int64),
         self_ns=pl.sum("self_ns"),
         mean_ns=pl.mean("dur_ns"),
         durations=pl.col("dur_ns").sort(),
     )
-    total_ns = _total_ns(spans).gather(by_name.select(_CODE).to_series())
+    start_ns = spans["start_ns"].to_numpy()
+    total_ns = nesting.cover(
+        lane=spans["lane"].cast(pl.Int32).to_numpy(),
+        start_ns=start_ns,
+        end_ns=start_ns + spans["dur_ns"].to_numpy(),
+        name=spans["name"].to_numpy(),
+        names=names,
+    )
     busy_ns = pl.sum("self_ns")
     return by_name.select(
-        pl.col("name").cast(pl.String),
+        "name",
         "calls",
-        total_ns.alias("total_ns"),
+        pl.Series("total_ns", total_ns).gather(by_name["name"]),
         "self_ns",
         "mean_ns",
         p50_ns=_percentile(50),
@@ -101,21 +118,12 @@ def _summarise(spans: pl.DataFrame) -> pl.DataFrame:
         max_ns=pl.col("durations").list.last(),
         min_ns=pl.col("durations").list.first(),
         share=pl.when(busy_ns > 0).then(pl.col("self_ns") / busy_ns),
-    ).sort("self_ns", "name", descending=[True, False])
-
-
-def _total_ns(spans: pl.DataFrame) -> pl.Series:
-    """Return the union per lane of each name's spans; position is the name's `_CODE`."""
-    code = spans.select(_CODE).to_series().to_numpy()
-    start_ns = spans["start_ns"].to_numpy()
-    covered_ns = nesting.cover(
-        lane=spans["lane"].cast(pl.Int32).to_numpy(),
-        start_ns=start_ns,
-        end_ns=start_ns + spans["dur_ns"].to_numpy(),
-        name=code,
-        names=int(code.max(initial=0)) + 1,
     )
-    return pl.Series(covered_ns)
+
+
+def in_order(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows as operator_summary has them: the largest self time first, then by name."""
+    return rows.select(SCHEMA.names()).sort("self_ns", "name", descending=[True, False])
 
 
 def _percentile(percent: int) -> pl.Expr:

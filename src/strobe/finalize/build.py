@@ -16,6 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from strobe.analysis.nesting import nest
+from strobe.analysis.operators import in_order, summarise_coded
 from strobe.finalize.gather import Gathered, Log, gather
 from strobe.finalize.steps import steps_table
 from strobe.store import log as chunk_log
@@ -50,8 +51,10 @@ def build(recording: Path, manifest: Manifest, into: Path, progress: Progress) -
     window = _find_window(manifest, log)
     spans, unfinished = _cut(log, window)
     progress("nesting", 0.3)
+    parent, self_ns = nest(spans.lane, spans.start_ns, spans.start_ns + spans.dur_ns)
     with TableWriter(file_path(into, "spans"), file_schema("spans")) as writer:
-        _write_spans(writer, spans, unfinished, log, progress)
+        _write_spans(writer, spans, parent, self_ns, unfinished, log, progress)
+    _write(into, "operators", _operators(spans, self_ns, log.names))
     _write(into, "steps", steps_table(log, manifest, spans, unfinished, window.end_ns))
     instants = _within(log.instants, window)
     counters = _within(log.counters, window)
@@ -132,14 +135,30 @@ def _cut(log: Log, window: _Window) -> tuple[Gathered, NDArray[np.bool_]]:
     return ended.take(order), unfinished[order]
 
 
+def _operators(spans: Gathered, self_ns: NDArray[np.int64], names: list[str]) -> dict[str, Column]:
+    coded = pl.DataFrame(
+        {
+            "name": spans.name,
+            "lane": spans.lane,
+            "start_ns": spans.start_ns,
+            "dur_ns": spans.dur_ns,
+            "self_ns": self_ns,
+        }
+    )
+    rows = summarise_coded(coded, len(names))
+    named = rows.with_columns(pl.Series(names, dtype=pl.String).gather(rows["name"]).alias("name"))
+    return dict(in_order(named).to_dict())
+
+
 def _write_spans(
     writer: TableWriter,
     spans: Gathered,
+    parent: NDArray[np.int64],
+    self_ns: NDArray[np.int64],
     unfinished: NDArray[np.bool_],
     log: Log,
     progress: Progress,
 ) -> None:
-    parent, self_ns = nest(spans.lane, spans.start_ns, spans.start_ns + spans.dur_ns)
     pids, tids = _lane_ids(log)
     for first in range(0, len(spans), ROW_GROUP_ROWS):
         rows = slice(first, first + ROW_GROUP_ROWS)

@@ -64,6 +64,22 @@ SPANS = _table(
     attributes=("string", "the attributes given to strobe.span as a JSON object, null for none"),
 )
 
+OPERATORS = _table(
+    "operators",
+    "One row per span name, the largest self time first: a summary of `spans`, made once.",
+    name=("string", "name"),
+    calls=("int64", "how many spans have it, nested ones included"),
+    total_ns=("int64", "time in which at least one was open, lane by lane: recursion counts once"),
+    self_ns=("int64", "time in which one was the latest-started open span of its lane"),
+    mean_ns=("float64", "mean duration"),
+    p50_ns=("int64", "median duration, one that occurred (nearest rank), as the next two"),
+    p95_ns=("int64", "95th percentile"),
+    p99_ns=("int64", "99th percentile"),
+    max_ns=("int64", "longest"),
+    min_ns=("int64", "shortest"),
+    share=("float64", "self_ns / the self_ns of all spans, 0 to 1; null if that is 0"),
+)
+
 STEPS = _table(
     "steps",
     "One row per step (Profiler.step) or request (Profiler.request), by start; without either, per "
@@ -134,5 +150,5 @@ COMPLETENESS = _table(
 
 TABLES: Mapping[str, Table] = {
     table.name: table
-    for table in (SPANS, STEPS, INSTANTS, COUNTERS, THREADS, METADATA, COMPLETENESS)
+    for table in (SPANS, OPERATORS, STEPS, INSTANTS, COUNTERS, THREADS, METADATA, COMPLETENESS)
 }

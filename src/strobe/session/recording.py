@@ -88,9 +88,7 @@ class Recording:
         Columns: name, calls, total_ns, self_ns, mean_ns, p50_ns, p95_ns, p99_ns, max_ns, min_ns,
         share (of the self time of all spans).
         """
-        from strobe.analysis.operators import operator_summary
-
-        return operator_summary(self.spans()).collect()
+        return self._scan("operators").collect()
 
     def operators_by(self, column: Literal["thread", "step"]) -> pl.DataFrame:
         """One row per thread, or per step, and span name: as operators(), with that column first.
