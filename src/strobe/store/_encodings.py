@@ -55,6 +55,10 @@ def encode_series(values: pl.Series) -> tuple[tuple[int, bytes], bytes]:
 
 def encode_coded(values: Coded) -> tuple[tuple[int, bytes], bytes]:
     """Return the same for strings by number, none of them null."""
+    if len(values.texts) == 1:
+        text = values.texts[0].encode()
+        only = (1, len(text).to_bytes(4, "little") + text)
+        return only, _encode_indices(np.zeros(len(values), np.uint8), 1)
     codes, indices = _distinct(values.codes)
     entries = [values.texts[code].encode() for code in codes.tolist()]
     # In alphabetical order: names that begin alike stand within gzip's 32 kB window.
@@ -70,6 +74,9 @@ def encode_numbers(values: Values) -> tuple[int, bytes, tuple[int, bytes] | None
     # Floats by their bits: every NaN and the sign of zero survive the dictionary.
     is_float = values.dtype.kind == "f"
     bits = values.view(np.int64) if is_float else values
+    if bits[0] == bits[-1] and (bits == bits[0]).all():
+        constant = _encode_indices(np.zeros(len(bits), np.uint8), 1)
+        return DICTIONARY, constant, (1, bits[:1].tobytes())
     encoding = _choose_encoding(_sample(bits), is_float=is_float)
     if encoding == DICTIONARY:
         distinct, indices = _distinct(bits)
@@ -152,8 +159,7 @@ def _encode_delta(values: Values) -> bytes:
     above = (padded - least[:, None]).view(f"u{size}").reshape(-1, _DELTA_MINI)
     limits = np.array([1 << 8 * i for i in range(size)], above.dtype)
     widths = np.searchsorted(limits, above.max(axis=1), side="right")
-    kept = np.broadcast_to(np.arange(size) < widths[:, None, None], (*above.shape, size))
-    body = above.view(np.uint8).reshape(-1).take(np.flatnonzero(kept)).tobytes()  # [kept] is slower
+    body = _cut_to_widths(above.view(np.uint8).reshape(*above.shape, size), widths)
     bit_widths = (widths * 8).astype(np.uint8).tobytes()
     ends = np.cumsum(widths.reshape(-1, minis).sum(axis=1) * _DELTA_MINI).tolist()
     blocks, start = [head], 0
@@ -161,6 +167,20 @@ def _encode_delta(values: Values) -> bytes:
         blocks += [zigzag(delta), bit_widths[block * minis : (block + 1) * minis], body[start:end]]
         start = end
     return b"".join(blocks)
+
+
+def _cut_to_widths(minis: Values, widths: Values) -> bytes:
+    """Return the bytes of minis (mini, value, byte), of each value as many as its mini is wide."""
+    sizes = widths * _DELTA_MINI
+    ends = np.cumsum(sizes)
+    body = np.empty(int(ends[-1]), np.uint8)
+    starts = ends - sizes
+    # There are few widths, most often one or two: a copy for each of them.
+    for width in np.flatnonzero(np.bincount(widths)).tolist():
+        chosen = np.flatnonzero(widths == width)
+        places = starts[chosen, None] + np.arange(width * _DELTA_MINI)
+        body[places] = minis[chosen, :, :width].reshape(len(chosen), -1)
+    return body.tobytes()
 
 
 def gzip(raw: bytes, level: int) -> bytes:
