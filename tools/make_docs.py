@@ -27,7 +27,9 @@ def cli_page() -> str:
         "",
         NOTE,
         "",
-        "Every command prints what it takes with `--help`.",
+        "Every command prints what it takes with `--help`. Exit codes: 0 done; 1 it could not be",
+        "done, and one line on standard error says why; 2 wrong usage. `strobe run` ends as its",
+        "program does.",
         "",
     ]
     for path, command in commands():
