@@ -43,6 +43,8 @@ def test_each_round_of_a_schedule_is_a_recording(tmp_path: Path) -> None:
     steps = [recording.steps().collect() for recording in profiler.recordings]
     assert [table["step"].to_list() for table in steps] == [[3, 4], [7, 8]]
     assert not any(table["unfinished"].any() for table in steps)
+    metadata = [dict(r.metadata().collect().iter_rows()) for r in profiler.recordings]
+    assert [facts["first_step"] for facts in metadata] == ["3", "7"]
 
 
 def test_rounds_that_follow_each_other_share_no_span(tmp_path: Path) -> None:

@@ -332,6 +332,7 @@ def _metadata(
         "host": manifest.host,
         "pid": manifest.pid,
         "processes": len(processes),
+        "first_step": manifest.first_step,
         "start_ns": window.start_ns,
         "end_ns": window.end_ns,
         "start_wall_ns": manifest.start.wall_ns,
