@@ -156,7 +156,9 @@ class _Translation:
     def _texts(
         self, ids: NDArray[np.uint32], texts: Texts, form: Callable[[str], str]
     ) -> NDArray[np.int32]:
-        """Number only the strings that are used here: a name is no attribute."""
+        """Number only the strings that are used here: a name is no attribute; 0 is none."""
+        if not ids.any():
+            return np.full(len(ids), -1, np.int32)
         largest = max(self._strings, default=0)
         used = np.zeros(largest + 2, bool)
         used[np.minimum(ids, largest + 1)] = True
@@ -169,7 +171,7 @@ class _Translation:
 
 def _number_lanes(process: ProcessLog, lanes: list[dict[str, Any]]) -> NDArray[np.int32]:
     """Add the process's lanes to the list; one whose definition was lost is there without it."""
-    used = [np.unique(records["lane"]) for records in (*process.records, *process.open)]
+    used = [_distinct(records["lane"]) for records in (*process.records, *process.open)]
     numbers = np.unique(np.concatenate([*used, np.array(list(process.lanes), np.uint32)]))
     lane_of = np.full(int(numbers.max(initial=0)) + 1, -1, np.int32)
     for number in numbers.tolist():
@@ -185,6 +187,11 @@ def _number_lanes(process: ProcessLog, lanes: list[dict[str, Any]]) -> NDArray[n
             }
         )
     return lane_of
+
+
+def _distinct(numbers: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return the distinct numbers; most often there is one, and nothing to sort."""
+    return numbers[:1] if (numbers == numbers[:1]).all() else np.unique(numbers)
 
 
 def _by_kind(parts: list[Records]) -> dict[int, list[Records]]:

@@ -7,6 +7,7 @@ import contextlib
 import os
 import sys
 import traceback
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -18,9 +19,11 @@ from strobe.store import manifest, places
 _RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "RANK_ID")
 _FOREIGN_PREFIXES = ("STROBE_", "TORCHELASTIC_", "SLURM_", "PADDLE_", "OMPI_", "GROUP_", "ROLE_")
 # In the runtime directory: one file for each recording to be finalized, and the finalizer's lock.
-# Another version's finalizer is none of ours: it may not know what we record.
-_WAITING = f"waiting-{__version__}"
-_LOCK = f"finalizer-{__version__}.lock"
+# Another installation's finalizer is none of ours: it may not know what we record.
+_PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
+_INSTALLATION = f"{__version__}-{zlib.crc32(os.fsencode(_PACKAGE_PARENT)):08x}"
+_WAITING = f"waiting-{_INSTALLATION}"
+_LOCK = f"finalizer-{_INSTALLATION}.lock"
 _ONE_THREAD = ("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "RAYON_NUM_THREADS")
 
 # Its first act is to step back: whoever started it waits until it runs, so not earlier.
@@ -56,8 +59,7 @@ def launch(recording: Path, spawn: Spawner) -> bool:
         with _turn(runtime) as ours:
             if not ours:
                 return True  # the one that runs looks again before it ends
-        package_parent = str(Path(__file__).resolve().parents[2])
-        argv = (sys.executable, "-c", _PROGRAM, package_parent)
+        argv = (sys.executable, "-c", _PROGRAM, _PACKAGE_PARENT)
         spawn(
             tuple(os.fsencode(argument) for argument in argv),
             tuple(os.fsencode(f"{name}={value}") for name, value in _environment().items()),
