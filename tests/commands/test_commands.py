@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,22 @@ def test_info_says_it_in_words(tmp_path: Path) -> None:
     assert status == 0
     assert "training" in out
     assert "6 of 6 records, 0 dropped, 0 unfinished" in out
+
+
+def test_info_says_what_the_finalizer_could_not_do(tmp_path: Path) -> None:
+    (tmp_path / "in the way").write_text("a file where the traces should go")
+    handler = strobe.export_chrome(tmp_path / "in the way")
+    with strobe.Profiler(output=tmp_path / "out", on_trace_ready=handler) as profiler:
+        pass
+    failure = profiler.recording.path / "finalizer.log"
+    deadline = time.monotonic() + 60
+    while not failure.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+    status, out, _ = run("info", profiler.recording.path, "--json")
+
+    assert status == 0
+    assert "FileExistsError" in json.loads(out)["finalizer_failure"]
 
 
 def test_info_lists_the_recordings_of_a_folder(tmp_path: Path) -> None:

@@ -61,8 +61,15 @@ def _facts(recording: Recording) -> dict[str, Any]:
         "python": metadata.get("python"),
         "strobe": content.strobe,
         "format": content.format,
+        "finalizer_failure": _failure(recording.path),
         "completeness": recording.completeness().to_dicts(),
     }
+
+
+def _failure(recording: Path) -> str | None:
+    """Return what the finalizer could not do, an export say; None where all went well."""
+    path = recording / places.FAILURE
+    return path.read_text().strip().splitlines()[-1] if path.is_file() else None
 
 
 def _count(recording: Recording, table: str) -> int:
@@ -74,12 +81,16 @@ def _count(recording: Recording, table: str) -> int:
 
 def _print(facts: dict[str, Any]) -> None:
     console = Console()
-    shown = {key: value for key, value in facts.items() if key != "completeness"}
+    hidden = ("completeness", "finalizer_failure")
+    shown = {key: value for key, value in facts.items() if key not in hidden}
     shown["duration"] = format_ns(shown.pop("duration_ns"))
     shown["size"] = format_bytes(shown.pop("size_bytes"))
     for name in ("spans", "instants", "counters"):
         shown[name] = format_count(shown[name])
     console.print(facts_table("recording", shown))
+    if facts["finalizer_failure"]:
+        failure = f"the finalizer failed: {facts['finalizer_failure']}"
+        console.print(failure, markup=False, highlight=False)
     for source in facts["completeness"]:
         console.print(completeness_line(source), markup=False, highlight=False)
 

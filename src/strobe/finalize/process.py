@@ -108,9 +108,9 @@ def _finalize(recording: Path) -> None:
         return  # deleted while it waited
     try:
         _export(recording, finalize(recording))
-    except Exception:  # nobody is there to see it
+    except Exception:  # this process's edge: kept, and shown by whoever opens the recording
         with contextlib.suppress(OSError):
-            (recording / "finalizer.log").write_text(traceback.format_exc())
+            (recording / places.FAILURE).write_text(traceback.format_exc())
 
 
 def _export(recording: Path, tables: Path) -> None:

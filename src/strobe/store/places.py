@@ -22,6 +22,7 @@ LOG = "log"
 REFS = "refs"
 LINKS = "links"
 TABLES = "tables"
+FAILURE = "finalizer.log"
 LOCK = ".lock"
 
 
