@@ -22,7 +22,7 @@ from programs import TARGETS, Program, count, finished
 LANES = {"one thread": 1, "8 threads": 8, "a forked child": 2, "a spawned child": 2}
 WAYS = {"8 threads": "threads", "a forked child": "fork", "a spawned child": "spawn"}
 NOTE = "the program ended without stop(): the recording ends with its last record"
-TRIALS = [("one thread", 50), ("8 threads", 16), ("a forked child", 16), ("a spawned child", 8)]
+TRIALS = [(case, 50) for case in LANES]
 
 
 def is_running(pid: int) -> bool:

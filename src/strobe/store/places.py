@@ -6,6 +6,7 @@
 <recording>/log/refs/<id>      names a recording (or a log) that needs this log too
 <recording>/log/links/<id>     names a log that belongs to this one: a child's own recording
 <recording>/tables/*.parquet   the tables; there as a whole or not at all
+<recording>/finalizer.log      only where the finalizer failed: why
 """
 
 from __future__ import annotations
