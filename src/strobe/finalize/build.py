@@ -60,6 +60,8 @@ def build(recording: Path, manifest: Manifest, into: Path, progress: Progress) -
     counters = _within(log.counters, window)
     _write(into, "instants", _points(instants, log, attributes=True))
     _write(into, "counters", _counters(counters, log))
+    for table in ("links", "allocations", "collectives"):
+        _write(into, table, dict(empty(table).to_dict()))
     _write(into, "threads", _threads(log))
     collected = len(spans) + len(instants) + len(counters)
     completeness = _completeness(
@@ -169,6 +171,7 @@ def _write_spans(
                 "name": Coded(spans.name[rows], log.names),
                 "category": Coded(np.zeros(len(lane), np.int32), ["user"]),
                 "phase": None,
+                "module": None,
                 "start_ns": spans.start_ns[rows],
                 "dur_ns": spans.dur_ns[rows],
                 "covered_ns": spans.dur_ns[rows] - self_ns[rows],
@@ -179,6 +182,7 @@ def _write_spans(
                 "stream": None,
                 "correlation": None,
                 "sequence": None,
+                "flops": None,
                 "parent_distance": pl.Series(numbers - parent[rows]).set(
                     pl.Series(parent[rows] < 0), None
                 ),

@@ -43,12 +43,29 @@ def _table(name: str, doc: str, /, **columns: tuple[DType, str]) -> Table:
     )
 
 
+CATEGORIES = (
+    "user",  # strobe.span
+    "operator",  # of a framework
+    "backward",  # a framework computing gradients: holds the operators that do
+    "annotation",  # a span made with the framework's own means
+    "module",  # a layer's forward
+    "data_loading",
+    "communication",
+    "kernel",  # on a device, as the next
+    "copy",
+    "runtime",  # a call that launches work on a device
+)
+"""What a span is; its place here is the number that records carry."""
+
+PHASES = ("data_loading", "forward", "backward", "optimizer", "zero_grad", "other")
+
 SPANS = _table(
     "spans",
     "One row per span that began while recording, by start. The row number is the span's id.",
     name=("string", "name, as given; a lone surrogate is written as \\udXXX"),
-    category=("string", "who made it: `user` for strobe.span"),
+    category=("string", "what it is, one of CATEGORIES: `user` for strobe.span"),
     phase=("string", "part of the training step it belongs to, null where unknown"),
+    module=("string", "path of the layer it was called in, null where unknown or not asked for"),
     start_ns=("int64", "begin"),
     dur_ns=("int64", "end - begin; up to the end of the recording where it is unfinished"),
     self_ns=("int64", "time in which it was the latest-started open span of its lane"),
@@ -58,10 +75,14 @@ SPANS = _table(
     device=("int32", "accelerator, null on the host"),
     stream=("int64", "the device's stream, null on the host"),
     correlation=("int64", "joins a launch with what it launched"),
-    sequence=("int64", "joins a forward operator with its backward"),
+    sequence=("int64", "the framework's number for a differentiable operator and its backward"),
+    flops=("int64", "floating-point operations, null where unknown or not asked for"),
     parent=("int64", "row of the innermost span of the lane that contains it, null for none"),
     unfinished=("bool", "it had not ended when the recording did"),
-    attributes=("string", "the attributes given to strobe.span as a JSON object, null for none"),
+    attributes=(
+        "string",
+        "of a span, or inputs of an operator: JSON object, null for none",
+    ),
 )
 
 OPERATORS = _table(
@@ -115,6 +136,48 @@ COUNTERS = _table(
     lane=("int32", "row in `threads`"),
 )
 
+LINKS = _table(
+    "links",
+    "One row per pair of spans of which one led to the other: what a viewer draws as an arrow.",
+    kind=(
+        "string",
+        "`backward` of a forward operator; `launch` on a device, or elsewhere",
+    ),
+    source=("int64", "row in `spans` of the one that came first"),
+    target=("int64", "row in `spans` of the one it led to"),
+)
+
+ALLOCATIONS = _table(
+    "allocations",
+    "One row per block of memory that a framework allocated or freed, by time.",
+    start_ns=("int64", "when; the start of the recording for what was there before"),
+    bytes=("int64", "size; negative where it was freed"),
+    address=("int64", "address of the block"),
+    device=("int32", "accelerator, null on the host"),
+    pid=("int64", "process"),
+    tid=("int64", "thread, null for what was there before"),
+    lane=("int32", "row in `threads`, null for what was there before"),
+    span=("int64", "row in `spans` of the innermost span open then, null for none"),
+    allocated_bytes=("int64", "in use on the device from then on, as far as this table knows"),
+    reserved_bytes=("int64", "held by the framework's allocator, null where it does not say"),
+)
+
+COLLECTIVES = _table(
+    "collectives",
+    "One row per collective or point-to-point operation of this process, by start.",
+    name=("string", "what it does: all_reduce, broadcast, send, ..."),
+    backend=("string", "who carried it out: gloo, nccl, ..., null where unknown"),
+    group=("string", "name of the group of processes, null where unknown"),
+    ranks=("string", "the group's ranks as a JSON list, null where unknown"),
+    bytes=("int64", "of this process's input, null where unknown"),
+    dtype=("string", "of its elements, null where unknown"),
+    start_ns=("int64", "when the program asked for it"),
+    dur_ns=("int64", "until it was complete"),
+    wait_ns=("int64", "of that, how long the program's thread was held up, null where unknown"),
+    span=("int64", "row in `spans` of the program's call"),
+    work=("int64", "row in `spans` of the backend's work, null where it is not seen"),
+)
+
 THREADS = _table(
     "threads",
     "One row per lane: a thread, or one Python context (an asyncio task) of a thread.",
@@ -150,5 +213,8 @@ COMPLETENESS = _table(
 
 TABLES: Mapping[str, Table] = {
     table.name: table
-    for table in (SPANS, OPERATORS, STEPS, INSTANTS, COUNTERS, THREADS, METADATA, COMPLETENESS)
+    for table in (
+        *(SPANS, OPERATORS, STEPS, INSTANTS, COUNTERS, LINKS, ALLOCATIONS, COLLECTIVES),
+        *(THREADS, METADATA, COMPLETENESS),
+    )
 }

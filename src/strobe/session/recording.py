@@ -70,6 +70,18 @@ class Recording:
         """One row per strobe.counter."""
         return self._scan("counters")
 
+    def links(self) -> pl.LazyFrame:
+        """Pairs of spans of which one led to the other (docs/tables.md)."""
+        return self._scan("links")
+
+    def allocations(self) -> pl.LazyFrame:
+        """Memory that a framework allocated and freed (docs/tables.md)."""
+        return self._scan("allocations")
+
+    def collectives(self) -> pl.LazyFrame:
+        """Communication with other processes (docs/tables.md)."""
+        return self._scan("collectives")
+
     def threads(self) -> pl.LazyFrame:
         """One row per lane: a thread, or one Python context of a thread."""
         return self._scan("threads")

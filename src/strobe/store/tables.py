@@ -18,6 +18,8 @@ from strobe.store.parquet import ColumnType
 
 _STORED_AS = {"self_ns": "covered_ns", "parent": "parent_distance"}
 _ROW = "row"
+# Tables that recordings of the first versions do not have.
+_NOT_IN_THE_FIRST = {"links", "allocations", "collectives"}
 _POLARS = {
     "int64": pl.Int64,
     "int32": pl.Int32,
@@ -41,17 +43,25 @@ def file_path(directory: Path, table: str) -> Path:
 
 
 def scan(directory: Path, table: str) -> pl.LazyFrame:
-    """Return a table lazily; raises FormatError when its file is missing."""
+    """Return a table lazily; raises FormatError when its file is missing.
+
+    A column that did not exist when the recording was made is null, such a table has no rows.
+    """
     path = file_path(directory, table)
     if not path.is_file():
+        if table in _NOT_IN_THE_FIRST:
+            return empty(table).lazy()
         raise FormatError(path, table, "this table is missing from the recording")
-    if table != "spans":
-        return pl.scan_parquet(path)
     stored = pl.scan_parquet(path, row_index_name=_ROW)
-    return stored.with_columns(
-        self_ns=pl.col("dur_ns") - pl.col("covered_ns"),
-        parent=pl.col(_ROW).cast(pl.Int64) - pl.col("parent_distance"),
-    ).select(TABLES[table].schema.keys())
+    if table == "spans":
+        stored = stored.with_columns(
+            self_ns=pl.col("dur_ns") - pl.col("covered_ns"),
+            parent=pl.col(_ROW).cast(pl.Int64) - pl.col("parent_distance"),
+        )
+    schema = TABLES[table].schema
+    missing = schema.keys() - stored.collect_schema().names()
+    nothing = {name: pl.lit(None, dtype=_POLARS[schema[name]]) for name in missing}
+    return stored.with_columns(**nothing).select(schema.keys())
 
 
 def empty(table: str) -> pl.DataFrame:
