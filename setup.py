@@ -27,7 +27,7 @@ def extensions() -> list[Extension]:
         Extension(
             "strobe.record._core",
             core,
-            include_dirs=["native/core"],
+            include_dirs=["native/core", "src/strobe/record"],
             depends=headers,
             extra_compile_args=flags,
             extra_link_args=["-pthread"],

@@ -62,7 +62,7 @@ shopt -s nullglob
 # Python.h; the others must stand without Python.
 sources=()
 for file in native/core/*.c; do
-    needs=$("$compiler" -M -MG -Inative/core "$file")
+    needs=$("$compiler" -M -MG -Inative/core -Isrc/strobe/record "$file")
     [[ $needs == *Python.h* ]] || sources+=("$file")
 done
 tests=(tests/native/*.c)
@@ -74,7 +74,7 @@ fi
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 mkdir "$scratch/files"
-"$compiler" "${flags[@]}" -Inative/core -Itests/native -o "$scratch/native_tests" \
+"$compiler" "${flags[@]}" -Inative/core -Isrc/strobe/record -Itests/native -o "$scratch/native_tests" \
     "${sources[@]}" "${tests[@]}"
 "${runner[@]}" "$scratch/native_tests" "$scratch/files"
 echo "native_tests: $kind passed"

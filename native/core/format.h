@@ -27,13 +27,18 @@ typedef enum {
   kKindInstant = 3,  // dur_ns is 0
   kKindCounter = 4,  // dur_ns holds the bits of a float64
   kKindStep = 5,     // a step of the window in `window`: name is its number, attributes its samples
+  kKindDetail = 6,   // comes before the kKindSpan of an operator and has its start_ns, name and
+                     // lane: dur_ns is its sequence number, attributes the thread that numbered it
+  kKindMemory = 7,   // dur_ns: bytes allocated, negative if freed; name and attributes: the low and
+                     // high half of the address; category 1: on the device in `window`
 } Kind;
 
 // RECORD, 32 bytes
 //   0          8        16     20     24     28  29  30  32
 //   | start_ns | dur_ns | name | attr | lane | k | c | w |
 // name, attr: ids of strings in the definitions log (attr 0: none). lane: id of a lane there.
-// k: Kind. c: category, 0 for a user's span or step, 1 for a request. w: window, of a step only.
+// k: Kind. c: category: of a span its place in CATEGORIES (model/tables.py), 0 for a user's; of a
+// step 1 if it is a request. w: window, of a step only.
 typedef struct {
   uint64_t start_ns;
   uint64_t dur_ns;
@@ -49,14 +54,15 @@ _Static_assert(sizeof(Record) == kRecordBytes, "RECORD is a file format");
 // OPEN SLOT, 32 bytes: a span that has begun and not ended. start_ns is written last and cleared
 // after the span's record is published, so a killed program leaves it in one place or in both,
 // never in none.
-//   0          8      12     16     20         32
-//   | start_ns | name | attr | lane | 0 ...... |
+//   0          8      12     16     20         24        32
+//   | start_ns | name | attr | lane | category | 0 ..... |
 typedef struct {
   _Atomic uint64_t start_ns;  // 0: free
   uint32_t name;
   uint32_t attributes;
   uint32_t lane;
-  uint32_t reserved[3];
+  uint32_t category;
+  uint32_t reserved[2];
 } OpenSlot;
 _Static_assert(sizeof(OpenSlot) == 32, "OPEN SLOT is a file format");
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files that include this one are the only ones that touch Python objects; all of them run with
-// the GIL held.
+// The files that include this one are the only ones that touch Python objects; but for what source.c
+// offers, all of it runs with the GIL held.
 #pragma once
 
 #define PY_SSIZE_T_CLEAN
@@ -49,11 +49,19 @@ bool check_name(const char *caller, PyObject *name);
 
 uint32_t lane_slow(Ring *ring, const PyThreadState *thread);
 
-// Whether lane_id will run no Python code. The version tells a context from another at its address.
-static inline bool lane_is_known(const Ring *ring) {
-  const PyThreadState *thread = PyThreadState_GET();
+// The same without the GIL; the lane gets the system's name for the thread until Python gives it
+// one.
+uint32_t lane_without_gil(Ring *ring);
+
+// The version tells a context from another at its address.
+static inline bool lane_is_current(const Ring *ring, const PyThreadState *thread) {
   return ring->lane_known && ring->lane_context == thread->context &&
          ring->lane_version == thread->context_ver;
+}
+
+// Whether lane_id will run no Python code.
+static inline bool lane_is_known(const Ring *ring) {
+  return lane_is_current(ring, PyThreadState_GET()) && ring->lane_named;
 }
 
 // The calling thread's lane: one for each Python context, so that asyncio's tasks do not nest in
@@ -65,6 +73,12 @@ static inline uint32_t lane_id(Ring *ring) {
 
 extern PyTypeObject SpanType;
 int span_prepare(void);
+
+// source_span(name, category, attributes=None): a span that is not the user's.
+PyObject *span_of_category(PyObject *module, PyObject *arguments);
+
+// The table of source.h.
+PyObject *source_capsule(void);
 
 // What one span costs in nanoseconds, measured now; negative when it cannot be.
 double span_calibrate(void);

@@ -196,6 +196,9 @@ static PyMethodDef methods[] = {
     {"step", core_step, METH_VARARGS,
      "step(window, number, start_ns, samples, request, /)\n--\n\n"
      "Record that a step of a window, or a request, ends now."},
+    {"source_span", span_of_category, METH_VARARGS,
+     "source_span(name, category, attributes={}, /)\n--\n\n"
+     "A span that is not the user's; the category is a place in model.tables.CATEGORIES."},
     {"use_control", core_use_control, METH_VARARGS,
      "use_control(path, create)\n--\n\nMap a control page; None: one for forked children only."},
     {"start", core_start, METH_VARARGS,
@@ -221,6 +224,8 @@ static int execute(PyObject *module) {
   if (span_prepare() != 0) return -1;
   Py_INCREF(&SpanType);
   if (PyModule_AddObject(module, "span", (PyObject *)&SpanType) != 0) return -1;
+  PyObject *capsule = source_capsule();
+  if (capsule == NULL || PyModule_AddObject(module, "source", capsule) != 0) return -1;
   if (PyModule_AddIntConstant(module, "HAS_COUNTER", CLOCK_HAS_COUNTER) != 0) return -1;
   return PyModule_AddIntConstant(module, "FORMAT_VERSION", kFormatVersion);
 }

@@ -11,6 +11,7 @@
 
 #include "clock.h"
 #include "guard.h"
+#include "texts.h"
 
 static ControlPage off_page;
 ControlPage *_Atomic recorder_control = &off_page;
@@ -105,7 +106,7 @@ static Ring *adopt_orphan(Log *log) {
     if (!ring->orphan) continue;
     ring->orphan = false;
     ring->contexts = 0;
-    ring->lane_known = ring->base_lane_known = false;
+    ring->lane_known = ring->base_lane_known = ring->base_lane_named = false;
     ring_forget_lanes(ring);
     return ring;
   }
@@ -181,6 +182,7 @@ Ring *recorder_attach(uint32_t generation) {
 // Python 3.12 and later warn, so the parent starts its own again only when a ring fills.
 static void before_fork(void) {
   pthread_mutex_lock(&recorder.lock);
+  texts_lock();
   if (recorder.log == NULL) return;
   log_hold_drainer(recorder.log);
   pthread_mutex_lock(&recorder.log->write_lock);
@@ -193,6 +195,7 @@ static void after_fork_in_parent(void) {
     pthread_mutex_unlock(&recorder.log->write_lock);
     log_release_drainer(recorder.log);
   }
+  texts_unlock();
   pthread_mutex_unlock(&recorder.lock);
 }
 
@@ -200,6 +203,7 @@ static void after_fork_in_parent(void) {
 // files of its own; a span it inherited open is the parent's to end (its serial is another).
 static void after_fork_in_child(void) {
   // The one thread here is the copy of the one that took the locks.
+  texts_unlock();
   pthread_mutex_unlock(&recorder.lock);
   if (recorder.log) {
     pthread_mutex_unlock(&recorder.log->define_lock);

@@ -9,7 +9,9 @@ enum { kNoSlot = 0xffff };
 typedef struct {
   const void *context;
   uint32_t lane;
+  uint32_t number;  // of the context in its thread
   bool used;
+  bool named;
 } LaneEntry;
 
 struct Ring {
@@ -32,7 +34,9 @@ struct Ring {
   bool orphan;     // its thread has ended: the next new thread takes it
   bool anonymous;  // not in a file: gone with the process
   bool lane_known;
+  bool lane_named;  // by Python, which knows more of a thread than the system does
   bool base_lane_known;
+  bool base_lane_named;
   uint32_t base_lane;  // the thread's own, outside all contexts
   LaneEntry *lanes;    // a hash table of the thread's contexts, filled by lane.c
   uint32_t lane_count, lane_capacity, contexts;
@@ -71,6 +75,7 @@ static inline uint32_t ring_open(Ring *ring, const Record *record) {
   open->name = record->name;
   open->attributes = record->attributes;
   open->lane = record->lane;
+  open->category = record->category;
   atomic_store_explicit(&open->start_ns, record->start_ns, memory_order_release);
   return slot;
 }

@@ -15,6 +15,7 @@ typedef struct {
   uint32_t name;
   uint32_t attributes;
   uint32_t lane;
+  uint8_t category;
 } Opening;
 
 typedef struct {
@@ -25,7 +26,8 @@ typedef struct {
   uint32_t serial;       // the log that the two ids belong to
   uint32_t name_id;
   uint32_t attributes_id;
-  Opening open;  // the latest
+  uint8_t category;  // 0: the user's
+  Opening open;      // the latest
   // A span object may be entered again before it is left: by recursion, by threads, by tasks.
   Opening *earlier;
   uint32_t earlier_count, earlier_capacity;
@@ -42,7 +44,8 @@ static Record record_of(const Opening *open, uint64_t end_ns, Kind kind) {
                   .name = open->name,
                   .attributes = open->attributes,
                   .lane = open->lane,
-                  .kind = (uint8_t)kind};
+                  .kind = (uint8_t)kind,
+                  .category = open->category};
 }
 
 static bool keep_earlier(Span *self) {
@@ -61,7 +64,8 @@ static bool keep_earlier(Span *self) {
 // the first time: what it raises that is the program's stays set.
 static Opening describe(Span *self, Ring *ring) {
   uint32_t serial = ring->serial;
-  Opening open = {.ring = ring, .serial = serial, .slot = kNoSlot};
+  Opening open = {
+      .ring = ring, .serial = serial, .slot = kNoSlot, .category = self->category};
   if (self->serial == serial) {
     open.name = self->name_id;
     open.attributes = self->attributes_id;
@@ -89,7 +93,10 @@ static bool begin(Span *self) {
     if (!recorder_owns(ring, open.serial) || open.name == 0) return true;
   }
   if (__builtin_expect(self->open.ring != NULL, 0) && !keep_earlier(self)) return true;
-  Record record = {.name = open.name, .attributes = open.attributes, .lane = open.lane};
+  Record record = {.name = open.name,
+                   .attributes = open.attributes,
+                   .lane = open.lane,
+                   .category = open.category};
   record.start_ns = open.start_ns = clock_ns();
   open.slot = ring_open(ring, &record);
   self->open = open;
@@ -174,6 +181,27 @@ static PyObject *span_call(PyObject *object, PyObject *const *arguments, size_t 
   return NULL;
 }
 
+// Takes the reference to the attributes, which may be NULL.
+static PyObject *make_span(PyTypeObject *type, PyObject *name, PyObject *attributes) {
+  Span *self;
+  if (spare_count > 0) {
+    self = spare_spans[--spare_count];
+    PyObject_Init((PyObject *)self, type);
+  } else if ((self = PyObject_New(Span, type)) == NULL) {
+    Py_XDECREF(attributes);
+    return NULL;
+  }
+  self->vectorcall = span_call;
+  self->name = Py_NewRef(name);
+  self->attributes = attributes;
+  self->serial = 0;
+  self->category = 0;
+  self->open.ring = NULL;
+  self->earlier = NULL;
+  self->earlier_count = self->earlier_capacity = 0;
+  return (PyObject *)self;
+}
+
 static PyObject *span_vectorcall(PyObject *type, PyObject *const *arguments, size_t flags,
                                  PyObject *keywords) {
   Py_ssize_t count = PyVectorcall_NARGS(flags);
@@ -196,22 +224,18 @@ static PyObject *span_vectorcall(PyObject *type, PyObject *const *arguments, siz
     attributes = collect_attributes("span", arguments + count, keywords, name_keyword);
     if (attributes == NULL) return NULL;
   }
-  Span *self;
-  if (spare_count > 0) {
-    self = spare_spans[--spare_count];
-    PyObject_Init((PyObject *)self, (PyTypeObject *)type);
-  } else if ((self = PyObject_New(Span, (PyTypeObject *)type)) == NULL) {
-    Py_XDECREF(attributes);
+  return make_span((PyTypeObject *)type, name, attributes);
+}
+
+PyObject *span_of_category(PyObject *Py_UNUSED(module), PyObject *arguments) {
+  PyObject *name, *attributes = NULL;
+  unsigned char category;
+  if (!PyArg_ParseTuple(arguments, "Ub|O!", &name, &category, &PyDict_Type, &attributes)) {
     return NULL;
   }
-  self->vectorcall = span_call;
-  self->name = Py_NewRef(name);
-  self->attributes = attributes;
-  self->serial = 0;
-  self->open.ring = NULL;
-  self->earlier = NULL;
-  self->earlier_count = self->earlier_capacity = 0;
-  return (PyObject *)self;
+  PyObject *span = make_span(&SpanType, name, Py_XNewRef(attributes));
+  if (span) ((Span *)span)->category = category;
+  return span;
 }
 
 static PyObject *span_begin(PyObject *self, PyObject *Py_UNUSED(nothing)) {

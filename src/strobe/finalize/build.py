@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from strobe.analysis.nesting import nest
 from strobe.analysis.operators import in_order, summarise_coded
-from strobe.finalize.gather import Gathered, Log, gather
+from strobe.finalize.gather import Gathered, Log, concatenate, gather
 from strobe.finalize.steps import steps_table
 from strobe.store import log as chunk_log
 from strobe.store import places
@@ -105,7 +105,7 @@ def _set_to_monotonic(log: Log, manifest: Manifest) -> None:
 
     for lasting in (log.spans, log.steps):
         lasting.dur_ns = moved(lasting.start_ns + lasting.dur_ns) - moved(lasting.start_ns)
-    for part in (log.spans, log.steps, log.unfinished, log.instants, log.counters):
+    for part in (log.spans, log.steps, log.unfinished, log.instants, log.counters, log.memory):
         part.start_ns = moved(part.start_ns)
 
 
@@ -120,12 +120,7 @@ def _cut(log: Log, window: _Window) -> tuple[Gathered, NDArray[np.bool_]]:
     never_ended = _within(log.unfinished, window)
     if len(never_ended):
         never_ended.dur_ns[:] = window.end_ns - never_ended.start_ns
-        ended = Gathered(
-            *(
-                np.concatenate(pair)
-                for pair in zip(vars(ended).values(), vars(never_ended).values(), strict=True)
-            )
-        )
+        ended = concatenate([ended, never_ended])
     unfinished = np.zeros(len(ended), bool)
     unfinished[len(ended) - len(never_ended) :] = True
     late = ended.dur_ns > window.end_ns - ended.start_ns

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from strobe.model.text import escape
 from strobe.store import layout
+from strobe.store.log import RECORD as log_record
 from strobe.store.log import ProcessLog, Records
 
 Ints = NDArray[np.int64]
@@ -40,6 +41,10 @@ class Gathered:
     name: NDArray[np.int32]
     attributes: NDArray[np.int32]
     lane: NDArray[np.int32]
+    category: NDArray[np.uint8]
+    # Of operators; None where the log has none with either.
+    sequence: Ints | None = None
+    thread: Ints | None = None
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -47,7 +52,19 @@ class Gathered:
 
     def take(self, rows: NDArray[Any]) -> Gathered:
         """Return the rows at these places, or where this mask is true."""
-        return Gathered(*(column[rows] for column in vars(self).values()))
+        columns = vars(self).values()
+        return Gathered(*(None if column is None else column[rows] for column in columns))
+
+
+@dataclass
+class Memory:
+    """Allocations and frees, of all processes."""
+
+    start_ns: Ints
+    bytes: Ints
+    address: Ints
+    device: NDArray[np.int32]  # -1: the host
+    lane: NDArray[np.int32]
 
 
 @dataclass
@@ -73,6 +90,7 @@ class Log:
     instants: Gathered
     counters: Gathered
     steps: Steps
+    memory: Memory
     names: list[str]
     attributes: list[str]
     lanes: list[dict[str, Any]]
@@ -90,10 +108,15 @@ def gather(processes: Iterable[ProcessLog]) -> Log:
         "counters": [],
     }
     steps: list[Steps] = []
-    for process in processes:
+    memory: list[Memory] = []
+    logs = [(process, _by_kind(process.records)) for process in processes]
+    with_details = any(layout.KIND_DETAIL in kinds for _, kinds in logs)
+    for process, kinds in logs:
         translate = _Translation(process, names, attributes, lanes)
-        kinds = _by_kind(process.records)
         spans = translate.columns(kinds[layout.KIND_SPAN])
+        if with_details:
+            spans.sequence, spans.thread = _details(process.records)
+        memory.append(translate.memory(kinds[layout.KIND_MEMORY]))
         parts["spans"].append(spans)
         parts["instants"].append(translate.columns(kinds[layout.KIND_INSTANT]))
         parts["counters"].append(translate.columns(kinds[layout.KIND_COUNTER]))
@@ -101,7 +124,7 @@ def gather(processes: Iterable[ProcessLog]) -> Log:
         begun = translate.columns(kinds[layout.KIND_OPEN])
         still_open = translate.columns(process.open)
         parts["unfinished"].append(_unfinished([begun, still_open], spans))
-    merged = {kind: _concatenate(found) for kind, found in parts.items()}
+    merged = {kind: concatenate(found) for kind, found in parts.items()}
     nameless = 0
     for part in merged.values():
         lost = part.name < 0
@@ -111,6 +134,7 @@ def gather(processes: Iterable[ProcessLog]) -> Log:
     return Log(
         **merged,
         steps=_concatenate_steps(steps),
+        memory=_concatenate_memory(memory),
         names=list(names.numbers),
         attributes=list(attributes.numbers),
         lanes=lanes,
@@ -137,6 +161,19 @@ class _Translation:
             name=self._texts(_column(records, "name", "<u4"), self._names, escape),
             # JSON in ASCII: nothing in it to escape, and escaping would change what it says.
             attributes=self._texts(_column(records, "attributes", "<u4"), self._attributes, str),
+            lane=_look_up(self._lane_of, _column(records, "lane", "<u4")),
+            category=_column(records, "category", "u1").astype(np.uint8, copy=False),
+        )
+
+    def memory(self, records: list[Records]) -> Memory:
+        low, high = _column(records, "name", "<u4"), _column(records, "attributes", "<u4")
+        device = _column(records, "window", "<u2").astype(np.int32)
+        device[_column(records, "category", "u1") == 0] = -1
+        return Memory(
+            start_ns=_column(records, "start_ns", "<u8").view(np.int64),
+            bytes=_column(records, "dur_ns", "<u8").view(np.int64),
+            address=(low.astype(np.int64) | high.astype(np.int64) << 32),
+            device=device,
             lane=_look_up(self._lane_of, _column(records, "lane", "<u4")),
         )
 
@@ -182,6 +219,7 @@ def _number_lanes(process: ProcessLog, lanes: list[dict[str, Any]]) -> NDArray[n
                 "pid": process.process.get("pid"),
                 "tid": known.get("tid"),
                 "thread": escape(known["thread"]) if "thread" in known else None,
+                "system_name": known.get("system_name", False),
                 "context": known.get("context"),
                 "process": process.prefix,
             }
@@ -221,13 +259,31 @@ def _look_up(table: NDArray[np.int32], ids: NDArray[np.uint32]) -> NDArray[np.in
     return found
 
 
+def _details(parts: list[Records]) -> tuple[Ints, Ints]:
+    """Return sequence number and thread of each span, -1 for none: a record before its own."""
+    wanted = ("start_ns", "name", "lane")
+    records = np.concatenate(parts) if parts else np.zeros(0, log_record)
+    kinds = np.ascontiguousarray(records["kind"])
+    spans = np.flatnonzero(kinds == layout.KIND_SPAN)
+    sequence = np.full(len(spans), -1, np.int64)
+    thread = np.full(len(spans), -1, np.int64)
+    before = spans - 1
+    has = (before >= 0) & (kinds[before] == layout.KIND_DETAIL)
+    for column in wanted:
+        values = np.ascontiguousarray(records[column])
+        has &= values[before] == values[spans]
+    sequence[has] = records["dur_ns"][before[has]].view(np.int64)
+    thread[has] = records["attributes"][before[has]]
+    return sequence, thread
+
+
 def _unfinished(begun: list[Gathered], ended: Gathered) -> Gathered:
     """Return what has begun and not ended.
 
     A program that is killed while a span ends leaves it in two places, so the same beginning counts
     once, and not at all when it is among those that ended.
     """
-    candidates = _concatenate(begun)
+    candidates = concatenate(begun)
     if len(candidates) == 0:
         return candidates
     maybe = ended.take(np.isin(ended.start_ns, candidates.start_ns))
@@ -246,14 +302,35 @@ def _unfinished(begun: list[Gathered], ended: Gathered) -> Gathered:
     return candidates.take(np.array(keep, np.intp))
 
 
-def _concatenate(parts: list[Gathered]) -> Gathered:
+def concatenate(parts: list[Gathered]) -> Gathered:
+    """Put the rows of several one after the other."""
     if len(parts) == 1:
         return parts[0]
     if not parts:
         none = np.zeros(0, np.int64)
-        return Gathered(none, none, *([np.zeros(0, np.int32)] * 3))
+        return Gathered(none, none, *([np.zeros(0, np.int32)] * 3), np.zeros(0, np.uint8))
+    with_details = any(part.sequence is not None for part in parts)
+    for part in parts if with_details else ():
+        if part.sequence is None:
+            part.sequence = part.thread = np.full(len(part), -1, np.int64)
     return Gathered(
-        *(np.concatenate(columns) for columns in zip(*map(_columns, parts), strict=True))
+        *(
+            None if columns[0] is None else np.concatenate(columns)
+            for columns in zip(*map(_columns, parts), strict=True)
+        )
+    )
+
+
+def _concatenate_memory(parts: list[Memory]) -> Memory:
+    def column(name: str, dtype: type) -> NDArray[Any]:
+        return np.concatenate([getattr(part, name) for part in parts] or [np.zeros(0, dtype)])
+
+    return Memory(
+        start_ns=column("start_ns", np.int64),
+        bytes=column("bytes", np.int64),
+        address=column("address", np.int64),
+        device=column("device", np.int32),
+        lane=column("lane", np.int32),
     )
 
 

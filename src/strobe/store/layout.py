@@ -28,6 +28,8 @@ KIND_OPEN = 2
 KIND_INSTANT = 3
 KIND_COUNTER = 4
 KIND_STEP = 5
+KIND_DETAIL = 6
+KIND_MEMORY = 7
 
 DEFINE_STRING = 1
 DEFINE_LANE = 2
@@ -36,8 +38,8 @@ DEFINE_NOTE = 4
 
 # start_ns, dur_ns, name, attributes, lane, kind, category, window
 RECORD = struct.Struct("<QQIIIBBH")
-# start_ns, name, attributes, lane
-OPEN_SLOT = struct.Struct("<QIII12x")
+# start_ns, name, attributes, lane, category
+OPEN_SLOT = struct.Struct("<QIIII8x")
 # magic, ring, first_seq, count, crc, reserved
 CHUNK = struct.Struct("<IIQIIQ")
 # magic, kind, id, length, crc

@@ -193,9 +193,9 @@ def _read_ring(path: Path, log: ProcessLog) -> _Ring | None:
 
 _OPEN_SLOT = np.dtype(
     {
-        "names": ["start_ns", "name", "attributes", "lane"],
-        "formats": ["<u8", "<u4", "<u4", "<u4"],
-        "offsets": [0, 8, 12, 16],
+        "names": ["start_ns", "name", "attributes", "lane", "category"],
+        "formats": ["<u8", "<u4", "<u4", "<u4", "<u4"],
+        "offsets": [0, 8, 12, 16, 20],
         "itemsize": layout.OPEN_SLOT.size,
     }
 )

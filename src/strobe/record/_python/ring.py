@@ -203,7 +203,9 @@ class Ring:
             oldest = sorted((self.words[slot], slot) for slot in table)
             for start_ns, slot in oldest[: layout.OPEN_SLOTS // 2]:
                 if start_ns:
-                    self.put(start_ns, 0, self.words[slot + 1], self.words[slot + 2] | _OPEN)
+                    names, lane = self.words[slot + 1], self.words[slot + 2]
+                    lane_and_kind = (lane & 0xFFFFFFFF) | _OPEN | lane >> 32 << 40
+                    self.put(start_ns, 0, names, lane_and_kind)
                     self._close(slot, start_ns)
             # A slot that an exception kept from use.
             if not self.free:

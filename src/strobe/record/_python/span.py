@@ -21,7 +21,7 @@ HAS_COUNTER = 0  # Python cannot read the processor's
 
 clock_ns: Callable[[], int] = monotonic_ns
 
-# An open slot's second and third word: name | attributes << 32, lane.
+# An open slot's second and third word: name | attributes << 32, lane | category << 32.
 _put_open = struct.Struct("<2Q").pack_into
 _pack_float = struct.Struct("<d").pack
 
@@ -108,7 +108,7 @@ class span:
     None, or lists and dicts of these; anything else raises UsageError.
     """
 
-    __slots__ = ("_attributes", "_identity", "_name", "_openings")
+    __slots__ = ("_attributes", "_category", "_identity", "_name", "_openings")
 
     def __init__(self, name: str = _MISSING, /, *more: object, **attributes: Any) -> None:
         # A span object may be entered again before it is left: by recursion, by threads, by tasks.
@@ -123,6 +123,7 @@ class span:
         if type(name) is not str:
             name = _exact("span", name)
         self._name = name
+        self._category = 0  # << 40, where a record has it
         self._attributes = _checked("span", attributes) if attributes else None
         self._identity = (0, 0)  # with attributes: a log's serial and the names there
 
@@ -152,7 +153,7 @@ class span:
             openings = self._openings
             earlier = openings.get(lane)
             start_ns = clock_ns()
-            _put_open(ring.memory, slot * 8 + 8, names, lane)
+            _put_open(ring.memory, slot * 8 + 8, names, lane | self._category >> 8)
             # No call between these two: it is open for both, or for neither.
             openings[lane] = (ring, slot, start_ns, names, lane, earlier)
             ring.words[slot] = start_ns
@@ -200,7 +201,7 @@ class span:
                 start_ns,
                 end_ns - start_ns,
                 names,
-                lane | _SPAN,
+                lane | _SPAN | self._category,
             )
             ring.words[_HEAD] = ring.head
             if owner is not ring:
@@ -264,6 +265,14 @@ class span:
     def __init_subclass__(cls) -> None:
         message = "type 'strobe.span' is not an acceptable base type"
         raise TypeError(message)
+
+
+def source_span(name: str, category: int, attributes: dict[str, Any] | None = None, /) -> span:
+    """Return a span that is not the user's; the category is a place in CATEGORIES."""
+    made = span(name)
+    made._attributes = attributes
+    made._category = category << 40
+    return made
 
 
 def _exact(caller: str, name: object) -> str:

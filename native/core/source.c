@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hooks.h"
+
+#include "clock.h"
+#include "source.h"
+#include "texts.h"
+
+static uint32_t source_serial(void) {
+  Ring *ring = recorder_ring();
+  return ring ? ring->serial : 0;
+}
+
+static uint32_t source_text(const char *bytes, size_t length) {
+  Ring *ring = recorder_ring();
+  return ring ? text_id(ring, bytes, length) : 0;
+}
+
+static void source_begin(StrobeSpan *span) {
+  Ring *ring = recorder_ring();
+  span->ring = NULL;
+  if (ring == NULL || ring->serial != span->serial) return;
+  span->lane = lane_without_gil(ring);
+  span->ring = ring;
+  Record record = {.name = span->name,
+                   .attributes = span->attributes,
+                   .lane = span->lane,
+                   .category = (uint8_t)span->category};
+  record.start_ns = span->start_ns = clock_ns();
+  span->slot = ring_open(ring, &record);
+}
+
+static void source_end(StrobeSpan *span, int64_t sequence, uint32_t thread) {
+  if (span->ring == NULL) return;
+  uint64_t now_ns = clock_ns();
+  Ring *ring = recorder_ring();
+  // Recording was stopped in between: the recording it was begun in shows it as unfinished.
+  if (ring == NULL || ring->serial != span->serial) return;
+  Record record = {.start_ns = span->start_ns,
+                   .name = span->name,
+                   .attributes = span->attributes,
+                   .lane = span->lane,
+                   .kind = kKindSpan,
+                   .category = (uint8_t)span->category};
+  if (sequence >= 0) {
+    Record detail = record;
+    detail.kind = kKindDetail;
+    detail.dur_ns = (uint64_t)sequence;
+    detail.attributes = thread;
+    ring_put(ring, &detail);
+  }
+  record.dur_ns = now_ns - span->start_ns;
+  ring_put(ring, &record);
+  ring_close(ring, span->ring, span->slot);
+}
+
+static void source_memory(int64_t bytes, uint64_t address, int device) {
+  uint64_t now_ns = clock_ns();
+  Ring *ring = recorder_ring();
+  if (ring == NULL) return;
+  Record record = {.start_ns = now_ns,
+                   .dur_ns = (uint64_t)bytes,
+                   .name = (uint32_t)address,
+                   .attributes = (uint32_t)(address >> 32),
+                   .lane = lane_without_gil(ring),
+                   .kind = kKindMemory,
+                   .category = device >= 0,
+                   .window = (uint16_t)(device >= 0 ? device : 0)};
+  ring_put(ring, &record);
+}
+
+static const StrobeSource source_table = {
+    .version = STROBE_SOURCE_VERSION,
+    .serial = source_serial,
+    .text = source_text,
+    .begin = source_begin,
+    .end = source_end,
+    .memory = source_memory,
+};
+
+PyObject *source_capsule(void) {
+  return PyCapsule_New((void *)&source_table, STROBE_SOURCE_CAPSULE, NULL);
+}

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What spans are to each other: forward and backward, layer and operator, owner and memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from strobe.analysis.ancestors import innermost
+from strobe.analysis.nesting import nest
+from strobe.finalize.gather import Gathered, Log, Memory
+from strobe.model.tables import CATEGORIES
+from strobe.store.parquet import Column
+
+Rows = NDArray[np.int64]
+
+_BACKWARD, _MODULE = CATEGORIES.index("backward"), CATEGORIES.index("module")
+_HOST = -1
+
+
+def link_backward(spans: Gathered, parent: Rows, process: Rows) -> tuple[Rows, Rows]:
+    """Return (forward, backward): which operator each backward computes the gradients of.
+
+    The framework numbers operators thread by thread. Several share a number, one inside the other
+    or one after the other: the last to begin is the one that made the node of the graph. Of the
+    backward spans with one number the outermost counts.
+    """
+    none = np.zeros(0, np.int64)
+    if spans.sequence is None or spans.thread is None:
+        return none, none
+    numbered = np.flatnonzero(spans.sequence >= 0)
+    key = pl.DataFrame(
+        {
+            "row": numbered,
+            "process": process[numbered],
+            "thread": spans.thread[numbered],
+            "sequence": spans.sequence[numbered],
+            "backward": spans.category[numbered] == _BACKWARD,
+            "parent": parent[numbered],
+        }
+    )
+    number = ["process", "thread", "sequence"]
+    forward = key.filter(~pl.col("backward")).group_by(number).agg(pl.max("row").alias("forward"))
+    same = key.filter("backward").select(*number, pl.col("row").alias("parent"))
+    backward = key.filter("backward").join(same, on=[*number, "parent"], how="anti")
+    pairs = backward.join(forward, on=number).filter(pl.col("forward") < pl.col("row")).sort("row")
+    return pairs["forward"].to_numpy(), pairs["row"].to_numpy()
+
+
+def modules(spans: Gathered, parent: Rows, forward: Rows, backward: Rows) -> Rows | None:
+    """Return the row of the layer each span was called in, -1 for none; None where there are none.
+
+    A backward belongs to the layer of its forward, and so does what is inside it.
+    """
+    is_module = spans.category == _MODULE
+    if not is_module.any():
+        return None
+    layer = innermost(is_module, parent)
+    linked = np.zeros(len(spans), bool)
+    linked[backward] = True
+    source = np.full(len(spans), -1, np.int64)
+    source[backward] = forward
+    inside = innermost(linked, parent)
+    found: Rows = np.where(inside >= 0, np.append(layer, -1)[source[inside]], layer)
+    return found
+
+
+def allocations(
+    memory: Memory, spans: Gathered, log: Log, alive: pl.DataFrame, start_ns: int
+) -> dict[str, Column]:
+    """Return the rows of `allocations`: those alive at the start first, then by time."""
+    order = np.argsort(memory.start_ns, kind="stable")
+    lanes = pl.DataFrame(
+        {
+            "pid": pl.Series([lane["pid"] for lane in log.lanes], dtype=pl.Int64),
+            "tid": pl.Series([lane["tid"] for lane in log.lanes], dtype=pl.Int64),
+        }
+    )
+    owner = _owners(memory, spans)[order]
+    events = pl.DataFrame(
+        {
+            "start_ns": memory.start_ns[order],
+            "bytes": memory.bytes[order],
+            "address": memory.address[order],
+            "device": pl.Series(memory.device[order], dtype=pl.Int32),
+            "lane": memory.lane[order],
+            "span": pl.Series(owner).set(pl.Series(owner < 0), None),
+        }
+    )
+    events = events.with_columns(
+        pid=lanes["pid"].gather(memory.lane[order]), tid=lanes["tid"].gather(memory.lane[order])
+    )
+    before = alive.with_columns(start_ns=pl.lit(start_ns, pl.Int64))
+    rows = pl.concat([before, events], how="diagonal").with_columns(
+        allocated_bytes=pl.col("bytes").cum_sum().over("pid", "device")
+    )
+    host = pl.col("device") == _HOST
+    rows = rows.with_columns(device=pl.when(~host).then("device"))
+    return dict(rows.to_dict())
+
+
+def _owners(memory: Memory, spans: Gathered) -> Rows:
+    """Return the row of the innermost span open at each event in its lane, -1 for none."""
+    # An event is a span without length; one that begins with a span is inside it.
+    start_ns = np.concatenate([spans.start_ns, memory.start_ns])
+    end_ns = np.concatenate([spans.start_ns + spans.dur_ns, memory.start_ns])
+    lane = np.concatenate([spans.lane, memory.lane])
+    order = np.lexsort((-end_ns, start_ns))
+    parent, _ = nest(lane[order], start_ns[order], end_ns[order])
+    is_event = np.append(order >= len(spans), True)
+    # The nearest span above: an event may lie in another of the same instant.
+    parent = np.append(parent, -1)
+    while (lost := (parent >= 0) & is_event[parent]).any():
+        parent[lost] = parent[parent[lost]]
+    found = np.full(len(order), -1, np.int64)
+    above = parent[:-1]
+    found[order[above >= 0]] = order[above[above >= 0]]
+    return found[len(spans) :]
+
+
+def read_alive(log_directories: list[Path], start_ns: int) -> pl.DataFrame:
+    """Return what was allocated when each process began to record memory in this window."""
+    schema = {"bytes": pl.Int64, "address": pl.Int64, "device": pl.Int32, "pid": pl.Int64}
+    latest: dict[int, dict[str, Any]] = {}
+    for directory in log_directories:
+        for path in sorted(directory.glob("alive-*.json")):
+            content = json.loads(path.read_text())
+            known = latest.get(content["pid"])
+            # The last that was written before the window, else the first one in it.
+            if known is None or known["start_ns"] < content["start_ns"] <= start_ns:
+                latest[content["pid"]] = content
+    rows = [
+        (size, address, device, content["pid"])
+        for content in latest.values()
+        for address, size, device in content["storages"]
+    ]
+    return pl.DataFrame(rows, schema=schema, orient="row")

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a source that is compiled elsewhere (the callback for the installed PyTorch) uses of the
+// recorder. strobe.record._core hands the table out as a capsule. C and C++; needs nothing of ours.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define STROBE_SOURCE_CAPSULE "strobe.record._core.source"
+
+enum { STROBE_SOURCE_VERSION = 1 };
+
+// Places in strobe.model.tables.CATEGORIES.
+enum {
+  STROBE_OPERATOR = 1,
+  STROBE_BACKWARD = 2,
+  STROBE_ANNOTATION = 3,
+  STROBE_COMMUNICATION = 6,
+};
+
+// A span that has begun. The first two are the recorder's; `serial` tells whose numbers the names
+// are: those of the log that is being written.
+typedef struct {
+  void *ring;
+  uint64_t start_ns;
+  uint32_t serial;
+  uint32_t slot;
+  uint32_t name;
+  uint32_t attributes;
+  uint32_t lane;
+  uint32_t category;
+} StrobeSpan;
+
+// Every function may be called from any thread, with or without the GIL, and never fails: what
+// cannot be recorded is dropped and counted.
+typedef struct {
+  uint32_t version;
+  // The serial of the log that this thread writes now; 0 while recording is off. Numbers of texts
+  // are good for one serial.
+  uint32_t (*serial)(void);
+  // The number of a UTF-8 text; 0 when it cannot be had.
+  uint32_t (*text)(const char *bytes, size_t length);
+  // Begins the span whose serial, name, attributes and category are set; span->ring is NULL
+  // afterwards if it could not.
+  void (*begin)(StrobeSpan *span);
+  // Ends it, in this or another thread. sequence -1: none; else `thread` is the framework's number
+  // of the thread whose forward operator has this sequence number.
+  void (*end)(StrobeSpan *span, int64_t sequence, uint32_t thread);
+  // `bytes` were allocated at an address, or freed where negative; device -1: the host.
+  void (*memory)(int64_t bytes, uint64_t address, int device);
+} StrobeSource;

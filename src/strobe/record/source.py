@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a source is: something besides strobe.span that records, such as a framework."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wants:
+    """What the profilers that record now ask of their sources; `|` is the union."""
+
+    shapes: bool = False
+    strides: bool = False
+    flops: bool = False
+    memory: bool = False
+    modules: bool = False
+
+    def __or__(self, other: Wants) -> Wants:
+        """Return what either asks for."""
+        names = [each.name for each in fields(self)]
+        return Wants(**{name: getattr(self, name) or getattr(other, name) for name in names})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """How a source recorded one window; kept in the recording."""
+
+    source_class: Literal["A", "B"]
+    path: str
+    """By which of its ways."""
+    reason: str
+    """Why by that one."""
+    missing: dict[str, str] = field(default_factory=dict)
+    """What was asked for and could not be had: option to reason."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What the finalizer must know."""
+
+
+class Source(Protocol):
+    """One source of this process. The manager calls it, never two threads at once."""
+
+    name: str
+    framework: str
+    """The module whose import brings it to life."""
+    answers: frozenset[str]
+    """The Profiler's options that it does something for."""
+
+    def attach(self) -> None:
+        """The first profiler has been started, or the framework imported: get ready."""
+
+    def detach(self) -> None:
+        """The last profiler has been stopped: undo every patch."""
+
+    def open(self, wants: Wants, log: Path) -> None:
+        """Record into the log that is being written, or go on with other wants."""
+
+    def close(self, log: Path, remaining: Wants | None) -> Report:
+        """A window ends; `remaining` is what those still open want, None if there are none."""

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sources of this process: brought to life with their frameworks, undone with the last profiler.
+
+Nothing that goes wrong in a source may reach the program: it is kept, and shown with the recording.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import operator
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from strobe.record.source import Report, Source, Wants
+
+# framework -> the module whose `source` is ours
+SOURCES = {"torch": "strobe.sources.torch.source"}
+
+
+@dataclass
+class _Process:
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    attached: dict[str, Source] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    profilers: int = 0
+    windows: dict[str, Wants] = field(default_factory=dict)
+    log: Path | None = None
+    on_step: list[Callable[[], None]] = field(default_factory=list)
+
+
+_process = _Process()
+
+
+def _start_as_child() -> None:
+    """After a fork: the profilers are the parent's; what it had patched stays and follows it."""
+    global _process
+    _process = _Process()
+    _watcher.uninstall()
+
+
+def enter(on_step: Callable[[], None] | None = None) -> None:
+    """A profiler has been started; `on_step` is called when a source sees a training step end."""
+    with _process.lock:
+        _process.profilers += 1
+        if on_step is not None:
+            _process.on_step.append(on_step)
+        for framework in SOURCES:
+            if _is_imported(framework):
+                _attach(framework)
+        _watcher.install()
+
+
+def leave(on_step: Callable[[], None] | None = None) -> None:
+    """A profiler has been stopped."""
+    with _process.lock:
+        _process.profilers -= 1
+        if on_step in _process.on_step:
+            _process.on_step.remove(on_step)
+        if _process.profilers:
+            return
+        _watcher.uninstall()
+        for source in _process.attached.values():
+            _try(source.name, source.detach)
+        _process.attached.clear()
+        _process.failed.clear()
+
+
+def open_window(window: str, wants: Wants, log: Path) -> None:
+    """Let the sources record into this log what all open windows want."""
+    with _process.lock:
+        _process.windows[window] = wants
+        _process.log = log
+        for source in _process.attached.values():
+            _open(source)
+
+
+def close_window(window: str) -> dict[str, Report]:
+    """End a window and return how each source recorded it."""
+    with _process.lock:
+        log = _process.log
+        if _process.windows.pop(window, None) is None or log is None:
+            return {}
+        remaining = _union() if _process.windows else None
+        reports = {}
+        for source in _process.attached.values():
+            report = _try(source.name, functools.partial(source.close, log, remaining))
+            if report is not None:
+                reports[source.name] = report
+        for name, reason in _process.failed.items():
+            reports.setdefault(
+                name, Report(source_class="A", path="none", reason=f"it failed: {reason}")
+            )
+        return reports
+
+
+def answered() -> set[str]:
+    """Return the options that a source of this process does something for."""
+    with _process.lock:
+        return {option for source in _process.attached.values() for option in source.answers}
+
+
+def step_ended() -> None:
+    """Tell the profilers that count steps by themselves: a source saw one end."""
+    for on_step in tuple(_process.on_step):
+        _try("steps", on_step)
+
+
+def _union() -> Wants:
+    return functools.reduce(operator.or_, _process.windows.values())
+
+
+def _is_imported(framework: str) -> bool:
+    """Say whether it is there, whole: a module is in sys.modules before its code has run."""
+    module = sys.modules.get(framework)
+    spec = getattr(module, "__spec__", None)
+    return module is not None and not getattr(spec, "_initializing", False)
+
+
+def _attach(framework: str) -> None:
+    if framework in _process.attached or framework in _process.failed:
+        return
+    source = _try(framework, lambda: importlib.import_module(SOURCES[framework]).source)
+    if source is None:
+        return
+    _process.attached[framework] = source
+    _try(framework, source.attach)
+    if _process.windows:
+        _open(source)
+
+
+def _open(source: Source) -> None:
+    log = _process.log
+    if log is not None:
+        _try(source.name, functools.partial(source.open, _union(), log))
+
+
+def _try(name: str, action: Callable[[], Any]) -> Any:
+    try:
+        return action()
+    except Exception as error:  # the program is not ours: it must run, profiled or not
+        reason = f"{type(error).__name__}: {error}"
+        if _process.failed.setdefault(name, reason) is reason and sys.stderr is not None:
+            print(f"strobe: {name} is not recorded ({reason})", file=sys.stderr, flush=True)
+        return None
+
+
+class _Watcher:
+    """Sees a framework's import: a finder that finds nothing itself."""
+
+    def install(self) -> None:
+        if self not in sys.meta_path:
+            sys.meta_path.insert(0, self)
+
+    def uninstall(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name not in SOURCES:
+            return None
+        for finder in sys.meta_path:
+            if finder is self:
+                continue
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                _call_after(spec, functools.partial(_imported, name))
+                return spec
+        return None
+
+
+def _call_after(spec: ModuleSpec, action: Callable[[], None]) -> None:
+    """Call the action once the module's code has run. The loader is of this one import."""
+    loader: Any = spec.loader
+    run = getattr(loader, "exec_module", None)
+    if run is None:
+        return
+
+    def exec_module(module: ModuleType) -> None:
+        del loader.exec_module
+        run(module)
+        action()
+
+    # A loader without attributes of its own is no framework's.
+    with contextlib.suppress(AttributeError):
+        loader.exec_module = exec_module
+
+
+def _imported(framework: str) -> None:
+    with _process.lock:
+        if _process.profilers:
+            _attach(framework)
+
+
+_watcher = _Watcher()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_as_child)

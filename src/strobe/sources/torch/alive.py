@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tensors that exist when recording of memory begins: nobody reports them, so they are counted."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+from strobe.record import recorder
+
+FILE_NAME = "alive-{pid}-{start_ns}.json"
+
+
+def write(log: Path) -> None:
+    """Write address, bytes and device of each storage that a Python object holds into the log."""
+    start_ns = recorder.core.clock_ns()
+    storages = _storages()
+    path = log / FILE_NAME.format(pid=os.getpid(), start_ns=start_ns)
+    content = {"pid": os.getpid(), "start_ns": start_ns, "storages": storages}
+    path.write_text(json.dumps(content))
+
+
+def _storages() -> list[tuple[int, int, int]]:
+    """Return (address, bytes, device), device -1 for the host, each storage once."""
+    import torch
+
+    found: dict[tuple[int, int], int] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for thing in gc.get_objects():
+            if isinstance(thing, torch.Tensor):
+                _add(thing, found)
+    return [(address, size, device) for (address, device), size in found.items()]
+
+
+def _add(tensor: Any, found: dict[tuple[int, int], int]) -> None:
+    try:
+        storage = tensor.untyped_storage()
+        address, size = storage.data_ptr(), storage.nbytes()
+    except (RuntimeError, NotImplementedError):
+        return  # sparse, meta, fake: it has no memory of its own
+    device = tensor.device
+    if address and size:
+        found[address, -1 if device.type == "cpu" else device.index or 0] = size

@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: Apache-2.0
+// PyTorch's operators, straight into the recorder's rings: a RecordFunction callback. Compiled against
+// the installed torch on first use (build.py), with -DNDEBUG as torch itself is: RecordFunction has
+// a member more without it.
+#include <ATen/core/function_schema.h>
+#include <ATen/record_function.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/csrc/profiler/orchestration/observer.h>
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "source.h"
+
+namespace {
+
+enum Option : uint32_t {
+  kShapes = 1,
+  kStrides = 2,
+  kConcrete = 4,  // what FLOPs need besides shapes
+  kMemory = 8,
+};
+
+const StrobeSource *recorder;
+std::atomic<uint32_t> options;
+at::CallbackHandle handle;
+
+// Names and inputs that a thread has seen, so that most operators need no lock and no text.
+struct Name {
+  const char *address;
+  std::string text;  // an address may come again with another name
+  uint32_t serial;
+  uint32_t id;
+  uint32_t category;
+};
+
+struct Inputs {
+  std::vector<int64_t> key;
+  uint32_t serial;
+  uint32_t id;
+};
+
+struct Thread {
+  static constexpr size_t kNames = 1024, kInputs = 4096;
+  std::vector<Name> names{kNames};
+  std::vector<Inputs> inputs;
+  std::vector<int64_t> key;
+};
+
+pthread_key_t thread_end;
+thread_local Thread *this_thread;
+
+Thread &current_thread() {
+  if (this_thread == nullptr) {
+    this_thread = new Thread;
+    pthread_setspecific(thread_end, this_thread);
+  }
+  return *this_thread;
+}
+
+uint32_t categorize(const char *name, at::RecordScope scope) {
+  if (scope == at::RecordScope::BACKWARD_FUNCTION) return STROBE_BACKWARD;
+  if (scope == at::RecordScope::USER_SCOPE) {
+    // The backends' work; gloo's is announced as an annotation.
+    bool backend = !strncmp(name, "gloo:", 5) || !strncmp(name, "nccl:", 5) ||
+                   !strncmp(name, "mpi:", 4) || !strncmp(name, "ucc:", 4);
+    return backend ? STROBE_COMMUNICATION : STROBE_ANNOTATION;
+  }
+  if (!strncmp(name, "c10d::", 6) || !strncmp(name, "_c10d_functional::", 18)) {
+    return STROBE_COMMUNICATION;
+  }
+  if (!strncmp(name, "autograd::engine::", 18)) return STROBE_BACKWARD;
+  return STROBE_OPERATOR;
+}
+
+const Name &find_name(Thread &thread, const char *name, at::RecordScope scope, uint32_t serial) {
+  size_t place = (reinterpret_cast<uintptr_t>(name) >> 3) * 0x9e3779b97f4a7c15u >> 54;
+  Name &known = thread.names[place];
+  if (known.address == name && known.serial == serial && strcmp(known.text.c_str(), name) == 0) {
+    return known;
+  }
+  known.address = name;
+  known.text = name;
+  known.serial = serial;
+  known.id = recorder->text(name, known.text.size());
+  known.category = categorize(name, scope);
+  if (known.id == 0) known.address = nullptr;
+  return known;
+}
+
+// A key that tells all inputs apart whose description differs: for each its kind, then its numbers.
+enum Kind : int64_t { kTensor = 1, kTensors, kScalar, kScalars, kOther, kIntegers, kText };
+
+void add_tensor(std::vector<int64_t> &key, const at::Tensor &tensor, uint32_t wanted) {
+  if (!tensor.defined()) {
+    key.push_back(-1);
+    return;
+  }
+  const at::TensorImpl *impl = tensor.unsafeGetTensorImpl();
+  bool plain = !impl->is_python_dispatch() || !impl->has_symbolic_sizes_strides();
+  if (tensor.is_nested() || !plain || tensor.is_sparse()) {
+    key.push_back(static_cast<int64_t>(tensor.scalar_type()));
+    key.push_back(0);
+    if (wanted & kStrides) key.push_back(0);
+    return;
+  }
+  at::IntArrayRef sizes = tensor.sizes();
+  key.push_back(static_cast<int64_t>(tensor.scalar_type()));
+  key.push_back(static_cast<int64_t>(sizes.size()));
+  key.insert(key.end(), sizes.begin(), sizes.end());
+  if (wanted & kStrides) {
+    at::IntArrayRef strides = tensor.strides();
+    key.push_back(static_cast<int64_t>(strides.size()));
+    key.insert(key.end(), strides.begin(), strides.end());
+  }
+}
+
+bool is_concrete(const c10::IValue &value) {
+  return value.isInt() || value.isBool() || value.isIntList() || value.isString();
+}
+
+void add_concrete(std::vector<int64_t> &key, const c10::IValue &value) {
+  if (value.isString()) {
+    const std::string &text = value.toStringRef();
+    key.push_back(kText);
+    key.push_back(static_cast<int64_t>(text.size()));
+    key.insert(key.end(), text.begin(), text.end());
+    return;
+  }
+  key.push_back(kIntegers);
+  if (value.isIntList()) {
+    std::vector<int64_t> numbers = value.toIntVector();
+    key.push_back(static_cast<int64_t>(numbers.size()));
+    key.insert(key.end(), numbers.begin(), numbers.end());
+    return;
+  }
+  key.push_back(-1);
+  key.push_back(value.isBool() ? value.toBool() : value.toInt());
+}
+
+void add_input(std::vector<int64_t> &key, const c10::IValue &value, uint32_t wanted,
+               bool concrete) {
+  if (value.isTensor()) {
+    key.push_back(kTensor);
+    add_tensor(key, value.toTensor(), wanted);
+  } else if (value.isTensorList()) {
+    key.push_back(kTensors);
+    size_t count = key.size();
+    key.push_back(0);
+    for (const at::Tensor &tensor : value.toTensorVector()) {
+      add_tensor(key, tensor, wanted);
+      key[count]++;
+    }
+  } else if (concrete && is_concrete(value)) {
+    add_concrete(key, value);
+  } else if (value.isScalar()) {
+    key.push_back(kScalar);
+  } else if (value.isList()) {
+    key.push_back(kScalars);
+  } else {
+    key.push_back(kOther);
+  }
+}
+
+void write_numbers(std::string &text, const int64_t *numbers, int64_t count) {
+  text += '[';
+  for (int64_t i = 0; i < count; i++) {
+    if (i) text += ", ";
+    text += std::to_string(numbers[i]);
+  }
+  text += ']';
+}
+
+// The key as JSON, in the words that torch's own profiler uses.
+class Description {
+ public:
+  Description(const std::vector<int64_t> &key, uint32_t wanted, const at::RecordFunction &function)
+      : at_(key.data()), wanted_(wanted), schema_(function.operator_schema()) {
+    const int64_t *end = at_ + key.size();
+    for (; at_ < end; number_++) input();
+    text_ = "{\"shapes\": [" + shapes_ + "], \"dtypes\": [" + dtypes_ + "]";
+    if (wanted & kStrides) text_ += ", \"strides\": [" + strides_ + "]";
+    if (!concrete_.empty()) text_ += ", \"concrete\": {" + concrete_ + "}";
+    text_ += '}';
+  }
+
+  const std::string &text() const {
+    return text_;
+  }
+
+ private:
+  void input() {
+    for (std::string *list : {&shapes_, &dtypes_, &strides_}) {
+      if (!list->empty()) *list += ", ";
+    }
+    std::string shape, stride;
+    const char *dtype = "";
+    switch (*at_++) {
+      case kTensor:
+        dtype = tensor(shape, stride);
+        break;
+      case kTensors:
+        tensors(shape, stride);
+        dtype = "TensorList";
+        break;
+      case kIntegers:
+        dtype = integers();
+        break;
+      case kText:
+        string();
+        break;
+      case kScalar:
+        dtype = "Scalar";
+        break;
+      case kScalars:
+        dtype = "ScalarList";
+        break;
+      default:
+        break;
+    }
+    shapes_ += shape.empty() ? "[]" : shape;
+    strides_ += stride.empty() ? "[]" : stride;
+    dtypes_ += '"';
+    dtypes_ += dtype;
+    dtypes_ += '"';
+  }
+
+  const char *tensor(std::string &shape, std::string &stride) {
+    int64_t dtype = *at_++;
+    if (dtype < 0) return "";
+    numbers(shape);
+    if (wanted_ & kStrides) numbers(stride);
+    std::string_view name = c10::scalarTypeToTypeMeta(static_cast<c10::ScalarType>(dtype)).name();
+    dtype_.assign(name);
+    return dtype_.c_str();
+  }
+
+  void numbers(std::string &text) {
+    int64_t count = *at_++;
+    write_numbers(text, at_, count);
+    at_ += count;
+  }
+
+  void tensors(std::string &shape, std::string &stride) {
+    int64_t count = *at_++;
+    shape = stride = "[";
+    for (int64_t i = 0; i < count; i++) {
+      std::string one, one_stride;
+      tensor(one, one_stride);
+      shape += (i ? ", " : "") + (one.empty() ? "[]" : one);
+      stride += (i ? ", " : "") + (one_stride.empty() ? "[]" : one_stride);
+    }
+    shape += ']';
+    stride += ']';
+  }
+
+  void name_concrete() {
+    if (!concrete_.empty()) concrete_ += ", ";
+    bool named = schema_ && number_ < schema_->arguments().size();
+    concrete_ += '"';
+    concrete_ += named ? schema_->arguments()[number_].name() : std::to_string(number_);
+    concrete_ += "\": ";
+  }
+
+  const char *integers() {
+    name_concrete();
+    if (*at_ >= 0) {
+      numbers(concrete_);
+      return "ScalarList";
+    }
+    concrete_ += std::to_string(at_[1]);
+    at_ += 2;
+    return "Scalar";
+  }
+
+  // Only letters: it is one of torch's own words.
+  void string() {
+    name_concrete();
+    concrete_ += '"';
+    for (int64_t length = *at_++; length > 0; length--) {
+      char letter = static_cast<char>(*at_++);
+      concrete_ += letter >= 'a' && letter <= 'z' ? letter : '?';
+    }
+    concrete_ += '"';
+  }
+
+  const int64_t *at_;
+  uint32_t wanted_;
+  std::optional<c10::FunctionSchema> schema_;
+  size_t number_ = 0;
+  std::string dtype_, shapes_, dtypes_, strides_, concrete_, text_;
+};
+
+bool needs_concrete(const std::string &name) {
+  return name.compare(0, 10, "aten::conv") == 0 || name.compare(0, 12, "aten::_convo") == 0 ||
+         name.compare(0, 14, "aten::mkldnn_c") == 0 || name.compare(0, 10, "aten::slow") == 0 ||
+         name.compare(0, 11, "aten::thnn_") == 0;
+}
+
+uint32_t find_inputs(Thread &thread, const at::RecordFunction &function, const Name &name,
+                     uint32_t wanted) {
+  c10::ArrayRef<const c10::IValue> inputs = function.inputs();
+  if (inputs.empty()) return 0;
+  std::vector<int64_t> &key = thread.key;
+  key.clear();
+  bool concrete = (wanted & kConcrete) && needs_concrete(name.text);
+  for (const c10::IValue &value : inputs) add_input(key, value, wanted, concrete);
+  uint64_t hash = wanted;
+  for (int64_t number : key) hash = (hash ^ static_cast<uint64_t>(number)) * 0x9e3779b97f4a7c15u;
+  if (thread.inputs.empty()) thread.inputs.resize(Thread::kInputs);
+  Inputs &known = thread.inputs[hash >> 52];
+  if (known.serial == name.serial && known.key == key) return known.id;
+  Description description(key, wanted, function);
+  known.id = recorder->text(description.text().data(), description.text().size());
+  known.serial = known.id ? name.serial : 0;
+  known.key = key;
+  return known.id;
+}
+
+// Memory is reported to what a thread has pushed as its profiler's state. Ours says that it is
+// disabled, so that torch's own profiler can be started beside it.
+struct Memory : torch::profiler::impl::ProfilerStateBase {
+  Memory()
+      : ProfilerStateBase(
+            torch::profiler::impl::ProfilerConfig(torch::profiler::impl::ProfilerState::Disabled)) {}
+
+  void reportMemoryUsage(void *pointer, int64_t bytes, size_t, size_t,
+                         c10::Device device) override {
+    recorder->memory(bytes, reinterpret_cast<uint64_t>(pointer),
+                     device.is_cpu() ? -1 : device.has_index() ? device.index() : 0);
+  }
+
+  bool memoryProfilingEnabled() const override {
+    return options.load(std::memory_order_relaxed) & kMemory;
+  }
+
+  torch::profiler::impl::ActiveProfilerType profilerType() override {
+    return torch::profiler::impl::ActiveProfilerType::NONE;
+  }
+};
+
+std::shared_ptr<Memory> memory;
+
+void watch_memory() {
+  using c10::ThreadLocalDebugInfo;
+  if (ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE) == nullptr) {
+    ThreadLocalDebugInfo::_push(c10::DebugInfoKind::PROFILER_STATE, memory);
+  }
+}
+
+struct Operator : at::ObserverContext {
+  StrobeSpan span;
+};
+
+std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction &function) {
+  uint32_t serial = recorder->serial();
+  if (serial == 0) return nullptr;
+  try {
+    uint32_t wanted = options.load(std::memory_order_relaxed);
+    Thread &thread = current_thread();
+    const Name &name = find_name(thread, function.name(), function.scope(), serial);
+    if (name.id == 0) return nullptr;
+    if (wanted & kMemory) watch_memory();
+    auto made = std::make_unique<Operator>();
+    StrobeSpan &span = made->span;
+    span.serial = serial;
+    span.name = name.id;
+    span.category = name.category;
+    span.attributes =
+        wanted & (kShapes | kConcrete) ? find_inputs(thread, function, name, wanted) : 0;
+    recorder->begin(&span);
+    return made;
+  } catch (...) {
+    return nullptr;  // an operator that cannot be described must run all the same
+  }
+}
+
+void leave(const at::RecordFunction &function, at::ObserverContext *context) {
+  if (context == nullptr) return;
+  uint64_t thread = function.forwardThreadId();
+  if (thread == 0) thread = function.threadId();
+  recorder->end(&static_cast<Operator *>(context)->span, function.seqNr(),
+                static_cast<uint32_t>(thread));
+}
+
+}  // namespace
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+// 0, or what is wrong. Called once.
+EXPORT const char *strobe_torch_prepare(const StrobeSource *source) {
+  if (source->version != STROBE_SOURCE_VERSION) return "built for another version of strobe";
+  if (pthread_key_create(&thread_end, [](void *thread) {
+        this_thread = nullptr;
+        delete static_cast<Thread *>(thread);
+      })) {
+    return "no thread key is left";
+  }
+  recorder = source;
+  memory = std::make_shared<Memory>();
+  return nullptr;
+}
+
+// Says whether memory can be watched in this thread: not while torch's own profiler has it.
+EXPORT int strobe_torch_start(uint32_t wanted) {
+  using c10::ThreadLocalDebugInfo;
+  bool taken = false;
+  if (wanted & kMemory) {
+    c10::DebugInfoBase *state = ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE);
+    taken = state != nullptr && state != memory.get();
+    if (taken) wanted &= ~kMemory;
+  }
+  options.store(wanted);
+  if (wanted & kMemory) watch_memory();
+  handle = at::addGlobalCallback(at::RecordFunctionCallback(enter, leave)
+                                     .needsInputs((wanted & (kShapes | kConcrete)) != 0));
+  return !taken;
+}
+
+EXPORT void strobe_torch_stop() {
+  using c10::ThreadLocalDebugInfo;
+  at::removeCallback(handle);
+  options.store(0);
+  if (ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE) == memory.get()) {
+    ThreadLocalDebugInfo::_pop(c10::DebugInfoKind::PROFILER_STATE);
+  }
+}

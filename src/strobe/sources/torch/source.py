@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch as a source: which way it is recorded, and what is asked of that way."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from pathlib import Path
+from typing import Any, Literal
+
+from strobe.errors import CaptureError, UsageError
+from strobe.record import recorder
+from strobe.record.source import Report, Wants
+from strobe.sources import manager
+from strobe.sources.torch import alive, build, loading, modules
+from strobe.sources.torch.kineto import KinetoSession
+
+PATH_VARIABLE = "STROBE_TORCH"
+_PATHS = ("", "callback", "kineto")
+
+# Bits of the callback's options.
+_SHAPES, _STRIDES, _CONCRETE, _MEMORY = 1, 2, 4, 8
+
+
+class TorchSource:
+    """Operators by the callback (class A) or by Kineto (class B), layers and data loading by hooks."""
+
+    name = "torch"
+    framework = "torch"
+    answers = frozenset(
+        {"record_shapes", "with_flops", "profile_memory", "with_modules", "data_process"}
+    )
+
+    def __init__(self) -> None:
+        self._library: Any = None
+        self._kineto: KinetoSession | None = None
+        self._path: Literal["callback", "kineto"] | None = None
+        self._reason = ""
+        self._wants: Wants | None = None
+        self._missing: dict[str, str] = {}
+        self._step_hook: Any = None
+        self._marker: weakref.ref[Any] | None = None
+        self._sessions = 0
+
+    def attach(self) -> None:
+        """Watch data loading and the optimizer's steps."""
+        problems = loading.attach()
+        if problems:
+            self._missing["data_process"] = "; ".join(problems)
+        self._watch_steps()
+
+    def detach(self) -> None:
+        """Undo it."""
+        loading.detach()
+        if self._step_hook is not None:
+            self._step_hook.remove()
+            self._step_hook = None
+        self._marker = None
+        self._missing.clear()
+
+    def open(self, wants: Wants, log: Path) -> None:
+        """Record operators with what is wanted."""
+        if self._wants == wants:
+            return
+        if self._wants is not None:
+            self._pause(log)
+        if wants.memory:
+            alive.write(log)
+        self._resume(wants)
+
+    def close(self, log: Path, remaining: Wants | None) -> Report:
+        """Stop, and go on for the windows that are still open."""
+        wants = self._wants
+        self._pause(log)
+        if remaining is not None and wants is not None:
+            self._resume(remaining)
+        return Report(
+            source_class="A" if self._path == "callback" else "B",
+            path=self._path or "none",
+            reason=self._reason,
+            missing=dict(self._missing),
+            facts=_describe(),
+        )
+
+    def _resume(self, wants: Wants) -> None:
+        if self._path is None:
+            self._choose()
+        self._missing.pop("profile_memory", None)
+        if self._path == "callback":
+            bits = wants.shapes * _SHAPES | wants.strides * _STRIDES | wants.flops * _CONCRETE
+            if not self._library.strobe_torch_start(bits | wants.memory * _MEMORY):
+                self._missing["profile_memory"] = "torch's own profiler is active in this thread"
+        else:
+            self._kineto = KinetoSession()
+            self._kineto.start(wants)
+        if wants.modules:
+            modules.attach()
+        self._wants = wants
+
+    def _pause(self, log: Path) -> None:
+        if self._wants is None:
+            return
+        modules.detach()
+        self._wants = None
+        if self._path == "callback":
+            self._library.strobe_torch_stop()
+        elif self._kineto is not None:
+            session, self._kineto = self._kineto, None
+            self._sessions += 1
+            session.stop(log / f"kineto-{os.getpid()}-{self._sessions}.json")
+
+    def _choose(self) -> None:
+        """Take the callback unless something forbids it, and remember why."""
+        wanted = os.environ.get(PATH_VARIABLE, "")
+        if wanted not in _PATHS:
+            message = f"{PATH_VARIABLE}={wanted!r}: must be 'callback' or 'kineto', or not be set"
+            raise UsageError(message)
+        reason = _obstacle() if wanted != "callback" else None
+        if wanted == "kineto":
+            reason = f"{PATH_VARIABLE}=kineto"
+        if reason is None:
+            try:
+                self._library = build.load(build=os.environ.get("STROBE_BUILD_CALLBACK") != "0")
+                self._path, self._reason = "callback", "built for the installed PyTorch"
+                return
+            except CaptureError as error:
+                reason = str(error)
+                build.say(f"PyTorch is recorded by Kineto, not by the callback: {reason}")
+        self._path, self._reason = "kineto", reason
+
+    def _watch_steps(self) -> None:
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        self._step_hook = register_optimizer_step_post_hook(self._optimizer_stepped)
+
+    def _optimizer_stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        """A step ends with that of the optimizer which was the first to make one."""
+        marker = self._marker() if self._marker is not None else None
+        if marker is None:
+            self._marker = weakref.ref(optimizer)
+        if marker is None or marker is optimizer:
+            manager.step_ended()
+
+
+def _obstacle() -> str | None:
+    """Say why the callback cannot do it here; None if it can."""
+    import torch
+
+    if recorder.KIND != "C":
+        return "the Python recorder has nothing that a callback could write to"
+    accelerator = getattr(torch, "accelerator", None)
+    active = accelerator.is_available() if accelerator else torch.cuda.is_available()
+    return "an accelerator is active, whose kernels only Kineto sees" if active else None
+
+
+def _describe() -> dict[str, Any]:
+    """Return what the finalizer needs of torch: its version and its groups of processes."""
+    import torch
+
+    facts: dict[str, Any] = {"version": torch.__version__}
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        world = distributed.distributed_c10d._world
+        facts["groups"] = {
+            world.pg_names[group]: sorted(ranks) for group, ranks in world.pg_group_ranks.items()
+        }
+        facts["backend"] = distributed.get_backend()
+    return facts
+
+
+source = TorchSource()
