@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the spans around a span say about it. `parent` is a row above, or -1 for none."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def innermost(marked: NDArray[np.bool_], parent: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return, for each row, the nearest marked row among itself and those around it; -1 for none.
+
+    Each pass looks twice as far up as the one before: passes grow with the depth's logarithm.
+    """
+    nobody = len(marked)  # one row more than there are, so that -1 needs no case of its own
+    found = np.append(np.where(marked, np.arange(nobody), -1), -1)
+    above = np.append(np.where(parent < 0, nobody, parent), nobody)
+    while (above != nobody).any():
+        found = np.where(found < 0, found[above], found)
+        above = above[above]
+    return found[:-1]
+
+
+def is_inside(marked: NDArray[np.bool_], parent: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which rows have a marked one around them, themselves not counted."""
+    around = np.append(innermost(marked, parent), -1)
+    inside: NDArray[np.bool_] = around[parent] >= 0
+    return inside

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations counted by hand: each expected value is the product that its comment spells out."""
+
+from __future__ import annotations
+
+import json
+
+import polars as pl
+import pytest
+
+from drawing import spans, table
+from strobe.analysis.flops import FlopsRate, flops, flops_column, flops_rate
+
+IMAGE, KERNEL = [4, 8, 16, 16], [6, 8, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "concrete", "expected"),
+    [
+        ("aten::mm", [[3, 4], [4, 5]], {}, 2 * 3 * 4 * 5),
+        ("aten::addmm", [[5], [6, 4], [4, 5], [], []], {}, 2 * 6 * 4 * 5),
+        ("aten::bmm", [[2, 3, 4], [2, 4, 5]], {}, 2 * 2 * 3 * 4 * 5),
+        ("aten::baddbmm", [[2, 3, 5], [2, 3, 4], [2, 4, 5]], {}, 2 * 2 * 3 * 4 * 5),
+        ("aten::mm", [[3, 0], [0, 5]], {}, 0),
+        ("aten::addmv_", [[3], [3, 4], [4]], {}, 2 * 3 * 4),
+        ("aten::dot", [[7], [7]], {}, 2 * 7),
+        ("aten::mul", [[3, 1], [1, 4]], {}, 3),
+        ("aten::add", [[], []], {}, 1),
+        # 14 x 14 pixels come out
+        ("aten::conv2d", [IMAGE, KERNEL], {}, 2 * 4 * 14 * 14 * 6 * 8 * 9),
+        # (16 + 2 - 2 - 1) // 2 + 1 = 8
+        (
+            "aten::conv2d",
+            [IMAGE, KERNEL],
+            {"stride": [2, 2], "padding": [1, 1], "dilation": [1, 1], "groups": 1},
+            2 * 4 * 8 * 8 * 6 * 8 * 9,
+        ),
+        # (16 - 2 * 2 - 1) // 1 + 1 = 12
+        ("aten::conv2d", [IMAGE, KERNEL], {"dilation": [2, 2]}, 2 * 4 * 12 * 12 * 6 * 8 * 9),
+        ("aten::conv2d", [IMAGE, KERNEL], {"padding": "same"}, 2 * 4 * 16 * 16 * 6 * 8 * 9),
+        ("aten::conv2d", [IMAGE, KERNEL], {"padding": "valid"}, 2 * 4 * 14 * 14 * 6 * 8 * 9),
+        ("aten::conv2d", [IMAGE, KERNEL], {"padding": [1]}, 2 * 4 * 16 * 16 * 6 * 8 * 9),
+        ("aten::conv2d", [IMAGE[1:], KERNEL], {}, 2 * 14 * 14 * 6 * 8 * 9),
+        # four groups of two channels
+        ("aten::conv2d", [[2, 8, 9, 9], [8, 2, 3, 3]], {"groups": 4}, 2 * 2 * 7 * 7 * 8 * 2 * 9),
+        ("aten::conv1d", [[4, 8, 16], [6, 8, 3]], {}, 2 * 4 * 14 * 6 * 8 * 3),
+        ("aten::conv3d", [[2, 3, 8, 8, 8], [6, 3, 3, 3, 3]], {}, 2 * 2 * 6**3 * 6 * 3 * 27),
+        # each of the 8 x 8 pixels that go in meets the whole kernel
+        (
+            "aten::conv_transpose2d",
+            [[2, 3, 8, 8], [3, 6, 3, 3]],
+            {"stride": [2, 2]},
+            2 * 2 * 8 * 8 * 3 * 6 * 9,
+        ),
+        (
+            "aten::convolution_backward",
+            [[4, 6, 14, 14], IMAGE, KERNEL],
+            {"output_mask": [True, True, False]},
+            2 * (2 * 4 * 14 * 14 * 6 * 8 * 9),
+        ),
+        (
+            "aten::convolution_backward",
+            [[4, 6, 14, 14], IMAGE, KERNEL],
+            {"output_mask": [False, True, True]},
+            2 * 4 * 14 * 14 * 6 * 8 * 9,
+        ),
+        (
+            "aten::convolution_backward",
+            [[2, 6, 16, 16], [2, 3, 8, 8], [3, 6, 3, 3]],
+            {"transposed": True},
+            2 * (2 * 2 * 8 * 8 * 3 * 6 * 9),
+        ),
+        # 10 queries and 12 keys of 16, values of 20, for 2 x 4 heads
+        (
+            "aten::_scaled_dot_product_flash_attention_for_cpu",
+            [[2, 4, 10, 16], [2, 4, 12, 16], [2, 4, 12, 20]],
+            {},
+            2 * 8 * 10 * 12 * (16 + 20),
+        ),
+        (
+            "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
+            [[2, 4, 10, 20], [2, 4, 10, 16], [2, 4, 12, 16], [2, 4, 12, 20]],
+            {},
+            2 * 8 * 10 * 12 * (16 + 20 + 20 + 16 + 16),
+        ),
+        # 3 times, 2 sequences, four gates of 7
+        (
+            "aten::mkldnn_rnn_layer",
+            [[3, 2, 5], [28, 5], [28, 7], [28], [28], [2, 7], [2, 7]],
+            {},
+            2 * 3 * 2 * 28 * (5 + 7),
+        ),
+    ],
+)
+def test_operations_are_those_counted_by_hand(name, shapes, concrete, expected):
+    assert flops(name, {"shapes": shapes, "concrete": concrete}) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes"),
+    [
+        ("aten::relu", {"shapes": [[3]]}),
+        ("aten::linear", {"shapes": [[3, 4], [5, 4], [5]]}),  # its addmm has them
+        ("aten::mm", {}),
+        ("aten::mm", {"shapes": None}),
+        ("aten::mm", {"shapes": [[3, 4]]}),
+        ("aten::mm", {"shapes": [[3, 4], []]}),
+        ("aten::conv2d", {"shapes": [IMAGE, KERNEL], "concrete": {"padding": "odd"}}),
+        ("aten::conv2d", {"shapes": [IMAGE, KERNEL], "concrete": {"padding": None}}),
+    ],
+)
+def test_what_cannot_be_known_is_none(name, attributes):
+    assert flops(name, attributes) is None
+
+
+@pytest.mark.parametrize("dtype", [pl.String, pl.Categorical])
+def test_a_column_has_the_same_figures_row_by_row(dtype):
+    mm = json.dumps({"shapes": [[3, 4], [4, 5]]})
+    add = json.dumps({"shapes": [[3, 4], []]})
+    names = pl.Series(["aten::add", "aten::mm", "relu", "aten::mm", "aten::mm"], dtype=dtype)
+    texts = pl.Series([add, mm, mm, None, mm], dtype=pl.String)
+
+    column = flops_column(names, texts)
+
+    assert column.to_list() == [12, 120, None, None, 120]
+    assert column.dtype == pl.Int64
+
+
+def test_no_rows_give_no_figures():
+    empty = pl.Series([], dtype=pl.String)
+
+    assert flops_column(empty, empty).to_list() == []
+
+
+def steps(*bounds: tuple[int, int, bool]) -> pl.DataFrame:
+    return pl.DataFrame(
+        bounds, schema={"start_ns": int, "dur_ns": int, "unfinished": bool}, orient="row"
+    )
+
+
+def test_an_operator_inside_one_that_is_counted_is_not_added():
+    # the layer's add is part of the layer; another lies deeper in an operator without a figure
+    trace = spans("""
+        main | layer------  sum--
+        main |   call---
+        main |     add
+    """).with_columns(flops=pl.Series([100, None, 28, 7]))
+
+    rate = flops_rate(trace, steps())
+
+    assert rate == FlopsRate(total=107, over_ns=18_000, over="spans")
+
+
+def test_with_steps_the_rate_is_that_of_the_ended_ones():
+    trace = table([("mm", t, t + 1, 0) for t in (0, 10, 20, 25, 45)]).with_columns(
+        flops=pl.Series([1, 10, 100, 1000, 10_000])
+    )
+
+    rate = flops_rate(
+        trace, steps((5_000, 12_000, False), (15_000, 10_000, False), (40_000, 9_000, True))
+    )
+
+    # two that overlap, 5 to 25; what begins at 25 is beyond
+    assert rate == FlopsRate(total=110, over_ns=20_000, over="steps")
+
+
+def test_without_a_figure_there_is_no_rate():
+    trace = spans("main | a--").with_columns(flops=pl.lit(None, dtype=pl.Int64))
+
+    assert flops_rate(trace, steps()) is None
