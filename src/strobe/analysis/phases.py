@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which part of a training step a span belongs to, told by the events of the framework alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from strobe.analysis.ancestors import innermost, is_inside
+from strobe.model.tables import PHASES
+
+LOADING, FORWARD, BACKWARD, OPTIMIZER, ZERO_GRAD, OTHER = range(len(PHASES))
+NONE = -1
+
+LOADER_PREFIX = "enumerate(Data"
+"""What the names of a loader's waits begin with: DataLoader, and DataPipe in older versions."""
+OPTIMIZER_PREFIX = "Optimizer.step#"
+_ZERO_GRAD_PREFIX = "Optimizer.zero_grad#"
+
+_IN_RUNS = ("operator", "communication", "runtime")
+_LAUNCHED = ("kernel", "copy", "communication")
+
+
+def phases(spans: pl.DataFrame, links: pl.DataFrame) -> pl.Series:
+    """Return the phase of each span, null where it has none.
+
+    Some spans say it themselves: a loader's wait and what has the category data_loading,
+    Optimizer.step#..., Optimizer.zero_grad#..., and what has the category backward. What is inside
+    has the phase of the innermost of these around it, so an optimizer's closure keeps its backward
+    and a recomputed forward is part of the backward; but inside data loading all is data loading.
+
+    Between these, the operators of a lane form runs. A run is
+        forward, if one of its operators has a backward, or nothing but data loading, zero_grad or
+            the beginning of the lane comes before it, or its lane has no backward at all (as in
+            inference);
+        other, if not: metrics, clipped gradients. So is one of nothing but communication.
+    Inside an optimizer's step, a run whose backward is inside too is forward.
+    A backward on a thread of its own parts the runs of the lane that its forward was on. In a
+    loader's worker process every run is data loading.
+
+    What was launched (a kernel, a copy, a backend's part of a collective) has the phase of its
+    launch. All other spans, as those of the user, modules and annotations, have the phase of the
+    spans that begin in them if it is the same for all that have one, or else none.
+
+    Reads name, category, lane, pid, start_ns, dur_ns and parent of a whole table of spans, sorted,
+    and kind, source and target of `links`.
+    """
+    columns = _Columns.of(spans)
+    phase = _of_blocks(columns)
+    backward = _pairs(links, "backward")
+    members = _is_one_of(columns.category, *_IN_RUNS) & (
+        (phase == NONE) | ((phase == OPTIMIZER) & (columns.category == "operator").to_numpy())
+    )
+    if members.any():
+        rows, found = _of_runs(columns, phase, np.flatnonzero(members), backward)
+        phase[rows] = found
+    source, target = _pairs(links, "launch")
+    follows = _is_one_of(columns.category, *_LAUNCHED)[target] & (phase[source] != NONE)
+    phase[target[follows]] = phase[source[follows]]
+    _fill_containers(columns, phase)
+    texts = pl.Series("phase", [*PHASES, None], dtype=pl.Enum(PHASES))
+    return texts.gather(np.where(phase == NONE, len(PHASES), phase))
+
+
+@dataclass(frozen=True)
+class _Columns:
+    name: pl.Series
+    category: pl.Series
+    lane: NDArray[np.int64]
+    pid: NDArray[np.int64]
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    parent: NDArray[np.int64]
+
+    @staticmethod
+    def of(spans: pl.DataFrame) -> _Columns:
+        return _Columns(
+            name=spans["name"].cast(pl.String),
+            category=spans["category"].cast(pl.String),
+            lane=spans["lane"].cast(pl.Int64).to_numpy(),
+            pid=spans["pid"].cast(pl.Int64).to_numpy(),
+            start_ns=spans["start_ns"].to_numpy(),
+            end_ns=(spans["start_ns"] + spans["dur_ns"]).to_numpy(),
+            parent=spans["parent"].fill_null(-1).to_numpy(),
+        )
+
+
+def _is_one_of(column: pl.Series, *values: str) -> NDArray[np.bool_]:
+    return column.is_in(values).fill_null(False).to_numpy()
+
+
+def _begins(column: pl.Series, prefix: str) -> NDArray[np.bool_]:
+    return column.str.starts_with(prefix).fill_null(False).to_numpy()
+
+
+def _pairs(links: pl.DataFrame, kind: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    chosen = links.filter(pl.col("kind").cast(pl.String) == kind)
+    return chosen["source"].to_numpy(), chosen["target"].to_numpy()
+
+
+def _of_blocks(columns: _Columns) -> NDArray[np.int8]:
+    """Return the phase of what says its phase itself, and of what is inside; NONE for the rest."""
+    own = np.full(len(columns.lane), NONE, np.int8)
+    own[_is_one_of(columns.category, "backward")] = BACKWARD
+    own[_begins(columns.name, OPTIMIZER_PREFIX)] = OPTIMIZER
+    own[_begins(columns.name, _ZERO_GRAD_PREFIX)] = ZERO_GRAD
+    own[_begins(columns.name, LOADER_PREFIX)] = LOADING
+    own[_is_one_of(columns.category, "data_loading")] = LOADING
+    own[is_inside(own == LOADING, columns.parent)] = LOADING
+    around = innermost(own != NONE, columns.parent)
+    return np.append(own, np.int8(NONE))[around]
+
+
+def _of_runs(
+    columns: _Columns,
+    phase: NDArray[np.int8],
+    members: NDArray[np.int64],
+    backward: tuple[NDArray[np.int64], NDArray[np.int64]],
+) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
+    """Return the rows of all runs and their phases.
+
+    A run begins after a mark: the begin of a block, or of a backward elsewhere that belongs to the
+    lane. Rows are sorted by start, so a row's number serves as its time.
+    """
+    source, target = backward
+    begins = np.flatnonzero((phase != NONE) & (phase != np.append(phase, NONE)[columns.parent]))
+    away = columns.lane[source] != columns.lane[target]
+    lanes = [columns.lane[begins], columns.lane[source[away]], columns.lane[members]]
+    times = [begins, target[away], members]
+    marks = [phase[begins], np.full(away.sum(), BACKWARD, np.int8), np.full(len(members), NONE)]
+    order = np.lexsort((np.concatenate(times), np.concatenate(lanes)))
+    lane, time, mark = (np.concatenate(parts)[order] for parts in (lanes, times, marks))
+    is_first = np.append(True, lane[1:] != lane[:-1])
+    number = np.cumsum(is_first | (mark != NONE)) - 1
+    after = mark[is_first | (mark != NONE)]
+
+    is_member = order >= len(begins) + int(away.sum())
+    rows, lane, number = time[is_member], lane[is_member], number[is_member]
+    in_step = phase[rows] == OPTIMIZER
+    key = number * 2 + in_step  # an operator in a step and one after it may have the same number
+    has_backward = _any_of(_forwards(columns, phase, source, target)[rows], key)
+    has_operator = _any_of((columns.category == "operator").to_numpy()[rows], key)
+    trains = np.isin(lane, np.unique(_lanes_with_backward(columns, phase, source, target)))
+    begins_anew = np.isin(after[number], (NONE, LOADING, ZERO_GRAD)) | ~trains
+    forward = has_backward | (~in_step & begins_anew & has_operator)
+    found = np.where(forward, FORWARD, np.where(in_step, OPTIMIZER, OTHER)).astype(np.int8)
+    found[np.isin(columns.pid[rows], _workers(columns, phase))] = LOADING
+    return rows, found
+
+
+def _any_of(holds: NDArray[np.bool_], key: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return, for each row, whether it holds for any row with the same key."""
+    found = np.zeros(int(key.max(initial=0)) + 1, bool)
+    found[key[holds]] = True
+    return found[key]
+
+
+def _forwards(
+    columns: _Columns,
+    phase: NDArray[np.int8],
+    source: NDArray[np.int64],
+    target: NDArray[np.int64],
+) -> NDArray[np.bool_]:
+    """Return which rows have a backward; of those in an optimizer's step, if that has it too."""
+    steps = innermost(_begins(columns.name, OPTIMIZER_PREFIX), columns.parent)
+    inside = columns.start_ns[target] < columns.end_ns[steps[source]]
+    holds = np.zeros(len(phase), bool)
+    holds[source[(phase[source] != OPTIMIZER) | inside]] = True
+    return holds
+
+
+def _lanes_with_backward(
+    columns: _Columns,
+    phase: NDArray[np.int8],
+    source: NDArray[np.int64],
+    target: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    here = columns.lane[phase == BACKWARD]
+    return np.concatenate([here, columns.lane[source[phase[target] == BACKWARD]]])
+
+
+def _workers(columns: _Columns, phase: NDArray[np.int8]) -> NDArray[np.int64]:
+    """Return the processes that load data for others: they fetch, and do not wait for a loader."""
+    fetching = columns.pid[_is_one_of(columns.category, "data_loading")]
+    waiting = columns.pid[_begins(columns.name, LOADER_PREFIX)]
+    training = columns.pid[np.isin(phase, (BACKWARD, OPTIMIZER, ZERO_GRAD))]
+    return np.setdiff1d(fetching, np.concatenate([waiting, training]))
+
+
+def _fill_containers(columns: _Columns, phase: NDArray[np.int8]) -> None:
+    """Give spans without a phase the one that all spans share that begin in them."""
+    rows = len(phase)
+    containers = np.flatnonzero(phase == NONE)
+    if len(containers) == rows:
+        return
+    order = np.argsort(columns.lane, kind="stable")
+    begun_before_end = np.searchsorted(columns.start_ns, columns.end_ns[containers])
+    # Lane by lane, and by row in a lane: one number for both.
+    place = columns.lane[order] * (rows + 1) + order
+    lane = columns.lane[containers] * (rows + 1)
+    low = np.searchsorted(place, lane + containers, side="right")
+    high = np.maximum(low, np.searchsorted(place, lane + begun_before_end))
+    kinds = np.zeros(len(containers), np.int8)
+    only = np.full(len(containers), NONE, np.int8)
+    for code in range(len(PHASES)):
+        count = np.append(0, np.cumsum(phase[order] == code))
+        has = count[high] > count[low]
+        kinds += has
+        only[has] = code
+    phase[containers] = np.where(kinds == 1, only, NONE)
