@@ -18,7 +18,19 @@ from numpy.typing import NDArray
 from strobe.analysis.nesting import nest
 from strobe.analysis.operators import in_order, summarise_coded
 from strobe.finalize.gather import Gathered, Log, concatenate, gather
+from strobe.finalize.kineto import Added, add_kineto
+from strobe.finalize.relations import (
+    Derived,
+    allocations,
+    derive,
+    known,
+    lane_ids,
+    read_alive,
+    within_memory,
+)
 from strobe.finalize.steps import steps_table
+from strobe.model.tables import CATEGORIES
+from strobe.model.text import escape
 from strobe.store import log as chunk_log
 from strobe.store import places
 from strobe.store.log import ProcessLog
@@ -38,38 +50,53 @@ class _Window:
 
 def build(recording: Path, manifest: Manifest, into: Path, progress: Progress) -> None:
     """Write all tables of a recording into a directory."""
-    log_directory = places.log_of(recording, manifest)
+    log_directories = list(places.linked_logs(places.log_of(recording, manifest)))
     progress("reading", 0.0)
-    processes = [
-        process
-        for directory in places.linked_logs(log_directory)
-        for process in chunk_log.read(directory)
-    ]
+    processes = [process for directory in log_directories for process in chunk_log.read(directory)]
     log = gather(processes)
+    _name_threads(log, manifest)
+    kineto = add_kineto(log, log_directories, manifest)
     if manifest.clock != "monotonic":
         _set_to_monotonic(log, manifest)
     window = _find_window(manifest, log)
     spans, unfinished = _cut(log, window)
     progress("nesting", 0.3)
     parent, self_ns = nest(spans.lane, spans.start_ns, spans.start_ns + spans.dur_ns)
+    derived = derive(spans, parent, log)
     with TableWriter(file_path(into, "spans"), file_schema("spans")) as writer:
-        _write_spans(writer, spans, parent, self_ns, unfinished, log, progress)
+        _write_spans(writer, spans, parent, self_ns, unfinished, log, derived, progress)
     _write(into, "operators", _operators(spans, self_ns, log.names))
+    _write(into, "links", derived.links)
+    memory = within_memory(log.memory, window.start_ns, window.end_ns)
+    alive = read_alive(log_directories, window.start_ns)
+    _write(into, "allocations", allocations(memory, spans, log, alive, window.start_ns))
     _write(into, "steps", steps_table(log, manifest, spans, unfinished, window.end_ns))
     instants = _within(log.instants, window)
     counters = _within(log.counters, window)
     _write(into, "instants", _points(instants, log, attributes=True))
     _write(into, "counters", _counters(counters, log))
-    for table in ("links", "allocations", "collectives"):
-        _write(into, table, dict(empty(table).to_dict()))
+    _write(into, "collectives", dict(empty("collectives").to_dict()))
     _write(into, "threads", _threads(log))
-    collected = len(spans) + len(instants) + len(counters)
     completeness = _completeness(
-        manifest, processes, collected, int(unfinished.sum()), window, log.nameless
+        manifest,
+        processes,
+        collected=len(spans) + len(instants) + len(counters) + len(memory.start_ns),
+        unfinished=int(unfinished.sum()),
+        window=window,
+        nameless=log.nameless,
+        framework_rows=int(np.count_nonzero(spans.category)) + len(memory.start_ns),
+        kineto=kineto,
     )
     _write(into, "completeness", completeness)
     _write(into, "metadata", _metadata(manifest, processes, window))
     progress("done", 1.0)
+
+
+def _name_threads(log: Log, manifest: Manifest) -> None:
+    """Give threads that only the system has named the names that Python knew at the stop."""
+    for lane in log.lanes:
+        if lane["system_name"] and lane["pid"] == manifest.pid:
+            lane["thread"] = escape(manifest.threads.get(str(lane["tid"]), lane["thread"]))
 
 
 def _find_window(manifest: Manifest, log: Log) -> _Window:
@@ -154,9 +181,10 @@ def _write_spans(
     self_ns: NDArray[np.int64],
     unfinished: NDArray[np.bool_],
     log: Log,
+    derived: Derived,
     progress: Progress,
 ) -> None:
-    pids, tids = _lane_ids(log)
+    pids, tids = lane_ids(log)
     for first in range(0, len(spans), ROW_GROUP_ROWS):
         rows = slice(first, first + ROW_GROUP_ROWS)
         numbers = np.arange(first, min(first + ROW_GROUP_ROWS, len(spans)))
@@ -164,23 +192,21 @@ def _write_spans(
         writer.append(
             {
                 "name": Coded(spans.name[rows], log.names),
-                "category": Coded(np.zeros(len(lane), np.int32), ["user"]),
-                "phase": None,
-                "module": None,
+                "category": Coded(spans.category[rows].astype(np.int32), CATEGORIES),
+                "phase": _texts_or_null(derived.phase, rows),
+                "module": _texts_or_null(derived.module, rows),
                 "start_ns": spans.start_ns[rows],
                 "dur_ns": spans.dur_ns[rows],
                 "covered_ns": spans.dur_ns[rows] - self_ns[rows],
                 "pid": pids.gather(lane),
                 "tid": tids.gather(lane),
                 "lane": lane,
-                "device": None,
-                "stream": None,
-                "correlation": None,
-                "sequence": None,
-                "flops": None,
-                "parent_distance": pl.Series(numbers - parent[rows]).set(
-                    pl.Series(parent[rows] < 0), None
-                ),
+                "device": _numbers_or_null(spans.device, rows),
+                "stream": _numbers_or_null(spans.stream, rows),
+                "correlation": _numbers_or_null(spans.correlation, rows),
+                "sequence": _numbers_or_null(spans.sequence, rows),
+                "flops": None if derived.flops is None else derived.flops[rows],
+                "parent_distance": known(np.where(parent[rows] < 0, -1, numbers - parent[rows])),
                 "unfinished": unfinished[rows],
                 "attributes": Coded(spans.attributes[rows], log.attributes),
             }
@@ -188,16 +214,18 @@ def _write_spans(
         progress("writing", 0.4 + 0.6 * min(1.0, (first + ROW_GROUP_ROWS) / len(spans)))
 
 
-def _lane_ids(log: Log) -> tuple[pl.Series, pl.Series]:
-    pids = pl.Series([lane["pid"] for lane in log.lanes], dtype=pl.Int64)
-    tids = pl.Series([lane["tid"] for lane in log.lanes], dtype=pl.Int64)
-    return pids, tids
+def _texts_or_null(texts: Coded | None, rows: slice) -> Coded | None:
+    return None if texts is None else Coded(texts.codes[rows], texts.texts)
+
+
+def _numbers_or_null(numbers: NDArray[np.int64] | None, rows: slice) -> pl.Series | None:
+    return None if numbers is None else known(numbers[rows])
 
 
 def _points(part: Gathered, log: Log, *, attributes: bool) -> dict[str, Column]:
     order = np.argsort(part.start_ns, kind="stable")
     part = part.take(order)
-    pids, tids = _lane_ids(log)
+    pids, tids = lane_ids(log)
     columns: dict[str, Column] = {
         "name": Coded(part.name, log.names),
         "start_ns": part.start_ns,
@@ -233,10 +261,13 @@ def _threads(log: Log) -> dict[str, Column]:
 def _completeness(
     manifest: Manifest,
     processes: list[ProcessLog],
+    *,
     collected: int,
     unfinished: int,
     window: _Window,
     nameless: int,
+    framework_rows: int,
+    kineto: Added,
 ) -> dict[str, Column]:
     gaps = [gap for process in processes for gap in process.gaps]
     dropped = sum(
@@ -259,11 +290,21 @@ def _completeness(
         "clock_residual_ns": _residual_ns(manifest),
         "note": "; ".join(_notes(manifest, processes, window, nameless)) or None,
     }
+    sources = [
+        {
+            "source": name,
+            "source_class": report["source_class"],
+            "collected": framework_rows,
+            "clock_residual_ns": kineto.residual_ns,
+            "note": "; ".join([f"by {report['path']}: {report['reason']}", *kineto.notes]),
+        }
+        for name, report in manifest.sources.items()
+    ]
     missing = [
         {"source": option, "note": f"asked for and not collected: {reason}"}
         for option, reason in manifest.missing.items()
     ]
-    rows = [spans, *missing]
+    rows = [spans, *sources, *missing]
     empty_row = empty("completeness")
     return {
         name: pl.Series([row.get(name) for row in rows], dtype=dtype)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,9 +42,12 @@ class Gathered:
     attributes: NDArray[np.int32]
     lane: NDArray[np.int32]
     category: NDArray[np.uint8]
-    # Of operators; None where the log has none with either.
+    # Of operators and what runs on devices: -1 for none, None where none of the rows has any.
     sequence: Ints | None = None
     thread: Ints | None = None
+    correlation: Ints | None = None
+    device: Ints | None = None
+    stream: Ints | None = None
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -52,8 +55,10 @@ class Gathered:
 
     def take(self, rows: NDArray[Any]) -> Gathered:
         """Return the rows at these places, or where this mask is true."""
-        columns = vars(self).values()
-        return Gathered(*(None if column is None else column[rows] for column in columns))
+        columns: dict[str, Any] = vars(self)
+        return Gathered(
+            **{name: None if column is None else column[rows] for name, column in columns.items()}
+        )
 
 
 @dataclass
@@ -65,6 +70,7 @@ class Memory:
     address: Ints
     device: NDArray[np.int32]  # -1: the host
     lane: NDArray[np.int32]
+    reserved: Ints  # -1: unknown
 
 
 @dataclass
@@ -134,7 +140,7 @@ def gather(processes: Iterable[ProcessLog]) -> Log:
     return Log(
         **merged,
         steps=_concatenate_steps(steps),
-        memory=_concatenate_memory(memory),
+        memory=concatenate_memory(memory),
         names=list(names.numbers),
         attributes=list(attributes.numbers),
         lanes=lanes,
@@ -175,6 +181,7 @@ class _Translation:
             address=(low.astype(np.int64) | high.astype(np.int64) << 32),
             device=device,
             lane=_look_up(self._lane_of, _column(records, "lane", "<u4")),
+            reserved=np.full(len(low), -1, np.int64),
         )
 
     def steps(self, records: list[Records]) -> Steps:
@@ -308,20 +315,28 @@ def concatenate(parts: list[Gathered]) -> Gathered:
         return parts[0]
     if not parts:
         none = np.zeros(0, np.int64)
-        return Gathered(none, none, *([np.zeros(0, np.int32)] * 3), np.zeros(0, np.uint8))
-    with_details = any(part.sequence is not None for part in parts)
-    for part in parts if with_details else ():
-        if part.sequence is None:
-            part.sequence = part.thread = np.full(len(part), -1, np.int64)
+        codes = np.zeros(0, np.int32)
+        return Gathered(none, none, codes, codes, codes, np.zeros(0, np.uint8))
+    sizes = [len(part) for part in parts]
     return Gathered(
-        *(
-            None if columns[0] is None else np.concatenate(columns)
-            for columns in zip(*map(_columns, parts), strict=True)
-        )
+        *(_concatenate_known(columns, sizes) for columns in zip(*map(_columns, parts), strict=True))
     )
 
 
-def _concatenate_memory(parts: list[Memory]) -> Memory:
+def _concatenate_known(columns: Sequence[NDArray[Any] | None], sizes: list[int]) -> Any:
+    if all(column is None for column in columns):
+        return None
+    return np.concatenate(
+        [
+            np.full(size, -1, np.int64) if column is None else column
+            for column, size in zip(columns, sizes, strict=True)
+        ]
+    )
+
+
+def concatenate_memory(parts: list[Memory]) -> Memory:
+    """Put the rows of several one after the other."""
+
     def column(name: str, dtype: type) -> NDArray[Any]:
         return np.concatenate([getattr(part, name) for part in parts] or [np.zeros(0, dtype)])
 
@@ -331,6 +346,7 @@ def _concatenate_memory(parts: list[Memory]) -> Memory:
         address=column("address", np.int64),
         device=column("device", np.int32),
         lane=column("lane", np.int32),
+        reserved=column("reserved", np.int64),
     )
 
 
@@ -350,5 +366,5 @@ def _concatenate_steps(parts: list[Steps]) -> Steps:
     )
 
 
-def _columns(part: Gathered) -> list[NDArray[Any]]:
+def _columns(part: Gathered) -> list[NDArray[Any] | None]:
     return list(vars(part).values())

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,92 @@ import polars as pl
 from numpy.typing import NDArray
 
 from strobe.analysis.ancestors import innermost
+from strobe.analysis.flops import flops_column
 from strobe.analysis.nesting import nest
+from strobe.analysis.phases import phases
 from strobe.finalize.gather import Gathered, Log, Memory
-from strobe.model.tables import CATEGORIES
-from strobe.store.parquet import Column
+from strobe.model.tables import CATEGORIES, PHASES
+from strobe.store.parquet import Coded, Column
+from strobe.store.tables import empty
 
 Rows = NDArray[np.int64]
 
+
+@dataclass(frozen=True)
+class Derived:
+    """Columns of `spans` that follow from the others, None where all is null, and `links`."""
+
+    links: dict[str, Column]
+    phase: Coded | None = None
+    module: Coded | None = None
+    flops: pl.Series | None = None
+
+
 _BACKWARD, _MODULE = CATEGORIES.index("backward"), CATEGORIES.index("module")
 _HOST = -1
+
+
+def derive(spans: Gathered, parent: Rows, log: Log) -> Derived:
+    """Find out what frameworks do not say; a user's spans alone have nothing of it."""
+    if not spans.category.any():
+        return Derived(links=dict(empty("links").to_dict()))
+    pids, _ = lane_ids(log)
+    process = _processes(log)[spans.lane]
+    forward, backward = link_backward(spans, parent, process)
+    links = pl.concat(
+        [
+            _links("backward", forward, backward),
+            _links("launch", *link_launches(spans, process)),
+        ]
+    )
+    layer = modules(spans, parent, forward, backward)
+    names = pl.Series(log.names, dtype=pl.String)
+    frame = pl.DataFrame(
+        {
+            "name": names.gather(spans.name),
+            "category": pl.Series(CATEGORIES).gather(spans.category),
+            "lane": spans.lane,
+            "pid": pids.gather(spans.lane),
+            "start_ns": spans.start_ns,
+            "dur_ns": spans.dur_ns,
+            "parent": known(parent),
+        }
+    )
+    phase = phases(frame, links).cast(pl.Enum(PHASES)).to_physical().cast(pl.Int32).fill_null(-1)
+    attributes = pl.Series([*log.attributes, None], dtype=pl.String)
+    texts = attributes.gather(np.where(spans.attributes < 0, len(log.attributes), spans.attributes))
+    return Derived(
+        links=dict(links.to_dict()),
+        phase=Coded(phase.to_numpy(), PHASES),
+        module=None if layer is None else Coded(np.append(spans.name, -1)[layer], log.names),
+        flops=flops_column(frame["name"], texts),
+    )
+
+
+def known(numbers: NDArray[np.int64]) -> pl.Series:
+    """Return the numbers, null for what is negative."""
+    return pl.Series(numbers).set(pl.Series(numbers < 0), None)
+
+
+def lane_ids(log: Log) -> tuple[pl.Series, pl.Series]:
+    """Return process and thread of each lane."""
+    pids = pl.Series([lane["pid"] for lane in log.lanes], dtype=pl.Int64)
+    tids = pl.Series([lane["tid"] for lane in log.lanes], dtype=pl.Int64)
+    return pids, tids
+
+
+def _processes(log: Log) -> Rows:
+    """Return a number for the process of each lane: a pid may have been used twice."""
+    numbers: dict[str, int] = {}
+    return np.array(
+        [numbers.setdefault(lane["process"], len(numbers)) for lane in log.lanes], np.int64
+    )
+
+
+def within_memory(memory: Memory, start_ns: int, end_ns: int) -> Memory:
+    """Return the events between two times."""
+    inside = (memory.start_ns >= start_ns) & (memory.start_ns <= end_ns)
+    return memory if inside.all() else Memory(*(column[inside] for column in vars(memory).values()))
 
 
 def link_backward(spans: Gathered, parent: Rows, process: Rows) -> tuple[Rows, Rows]:
@@ -52,6 +130,30 @@ def link_backward(spans: Gathered, parent: Rows, process: Rows) -> tuple[Rows, R
     return pairs["forward"].to_numpy(), pairs["row"].to_numpy()
 
 
+def link_launches(spans: Gathered, process: Rows) -> tuple[Rows, Rows]:
+    """Return (call, work): which call of the runtime started each kernel and copy."""
+    if spans.correlation is None:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    rows = np.flatnonzero(spans.correlation > 0)
+    found = pl.DataFrame(
+        {
+            "row": rows,
+            "process": process[rows],
+            "correlation": spans.correlation[rows],
+            "call": spans.category[rows] == CATEGORIES.index("runtime"),
+        }
+    )
+    key = ["process", "correlation"]
+    calls = found.filter("call").unique(key, keep="first").rename({"row": "source"})
+    pairs = found.filter(~pl.col("call")).join(calls, on=key).sort("row")
+    return pairs["source"].to_numpy(), pairs["row"].to_numpy()
+
+
+def _links(kind: str, source: Rows, target: Rows) -> pl.DataFrame:
+    kinds = pl.repeat(kind, len(source), dtype=pl.String, eager=True)
+    return pl.DataFrame({"kind": kinds, "source": source, "target": target})
+
+
 def modules(spans: Gathered, parent: Rows, forward: Rows, backward: Rows) -> Rows | None:
     """Return the row of the layer each span was called in, -1 for none; None where there are none.
 
@@ -61,10 +163,13 @@ def modules(spans: Gathered, parent: Rows, forward: Rows, backward: Rows) -> Row
     if not is_module.any():
         return None
     layer = innermost(is_module, parent)
-    linked = np.zeros(len(spans), bool)
-    linked[backward] = True
     source = np.full(len(spans), -1, np.int64)
     source[backward] = forward
+    # The engine's own span around a backward has no number.
+    around = parent[backward]
+    unnumbered = (around >= 0) & (spans.category[around] == _BACKWARD)
+    source[around[unnumbered]] = forward[unnumbered]
+    linked = source >= 0
     inside = innermost(linked, parent)
     found: Rows = np.where(inside >= 0, np.append(layer, -1)[source[inside]], layer)
     return found
@@ -75,12 +180,7 @@ def allocations(
 ) -> dict[str, Column]:
     """Return the rows of `allocations`: those alive at the start first, then by time."""
     order = np.argsort(memory.start_ns, kind="stable")
-    lanes = pl.DataFrame(
-        {
-            "pid": pl.Series([lane["pid"] for lane in log.lanes], dtype=pl.Int64),
-            "tid": pl.Series([lane["tid"] for lane in log.lanes], dtype=pl.Int64),
-        }
-    )
+    pids, tids = lane_ids(log)
     owner = _owners(memory, spans)[order]
     events = pl.DataFrame(
         {
@@ -89,19 +189,20 @@ def allocations(
             "address": memory.address[order],
             "device": pl.Series(memory.device[order], dtype=pl.Int32),
             "lane": memory.lane[order],
-            "span": pl.Series(owner).set(pl.Series(owner < 0), None),
+            "span": known(owner),
+            "reserved_bytes": known(memory.reserved[order]),
         }
     )
     events = events.with_columns(
-        pid=lanes["pid"].gather(memory.lane[order]), tid=lanes["tid"].gather(memory.lane[order])
+        pid=pids.gather(memory.lane[order]), tid=tids.gather(memory.lane[order])
     )
     before = alive.with_columns(start_ns=pl.lit(start_ns, pl.Int64))
     rows = pl.concat([before, events], how="diagonal").with_columns(
         allocated_bytes=pl.col("bytes").cum_sum().over("pid", "device")
     )
-    host = pl.col("device") == _HOST
-    rows = rows.with_columns(device=pl.when(~host).then("device"))
-    return dict(rows.to_dict())
+    on_device = pl.when(pl.col("device") != _HOST).then("device")
+    rows = rows.with_columns(device=on_device)
+    return dict(rows.select(empty("allocations").columns).to_dict())
 
 
 def _owners(memory: Memory, spans: Gathered) -> Rows:

@@ -99,6 +99,9 @@ def completeness_line(completeness: Mapping[str, Any]) -> str:
     """Return one line that says what is missing and what the profiler cost."""
     if completeness["collected"] is None:
         return f"{completeness['source']}: {completeness['note']}"
+    if completeness["asked"] is None:
+        rows = format_count(completeness["collected"])
+        return f"{completeness['source']}: {rows} records, {completeness['note']}"
     line = (
         f"{format_count(completeness['collected'])} of {format_count(completeness['asked'])} "
         f"records, {format_count(completeness['dropped'])} dropped, "

@@ -117,6 +117,7 @@ def _start() -> None:
     # The program may change its directory between two rounds.
     options["output"] = str(Path(options.get("output", "strobe_data")).absolute())
     profiler = Profiler(**options)
+    profiler.count_steps()
     windows.share_control()
     profiler.start()
     os.environ[_PARENT_VARIABLE] = _describe_self(rank)

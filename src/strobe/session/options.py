@@ -4,31 +4,34 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from strobe.errors import UsageError
 from strobe.record.clocks import CLOCKS, Clock
 from strobe.record.schedule import Schedule, as_schedule
+from strobe.record.source import Report, Wants
 
 MAX_BYTES = 4 << 30
 MAX_MEMORY_BYTES = 256 << 20
 
 # Options whose sources are not there yet: accepted, and answered in the capability report.
 LATER = {
-    "activities": "devices are not recorded yet",
-    "record_shapes": "operators of frameworks are not recorded yet",
-    "with_flops": "operators of frameworks are not recorded yet",
-    "with_modules": "operators of frameworks are not recorded yet",
-    "profile_memory": "memory is not recorded yet",
     "with_stack": "Python calls are not recorded yet",
-    "data_process": "data loading is not recorded yet",
     "hbm_ddr": "hardware counters are not recorded yet",
     "pcie": "hardware counters are not recorded yet",
     "sync_enable": "devices are not recorded yet",
 }
+# Options that ask something of a framework.
+ASKED_OF_FRAMEWORKS = (
+    *("record_shapes", "with_flops", "with_modules", "profile_memory", "data_process"),
+    "activities",
+)
+
+
+_SWITCHES = ("with_flops", "with_modules", "profile_memory", "data_process", "hbm_ddr", "pcie")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +48,7 @@ class Options:
     max_memory_bytes: int = MAX_MEMORY_BYTES
     ranks: Sequence[int] | None = None
     clock: Clock = "monotonic"
-    record_shapes: bool = False
+    record_shapes: bool | Literal["strides"] = False
     with_flops: bool = False
     with_modules: bool = False
     profile_memory: bool = False
@@ -72,7 +75,9 @@ class Options:
                 self._refuse(name, "must be an int above 0")
         if self.ranks is not None and not _are_ranks(self.ranks):
             self._refuse("ranks", "must be a list of ints of 0 or more, or None")
-        for name in LATER.keys() - {"activities", "with_stack", "sync_enable"}:
+        if self.record_shapes not in (True, False, "strides"):
+            self._refuse("record_shapes", "must be True, False or 'strides'")
+        for name in _SWITCHES:
             if not isinstance(getattr(self, name), bool):
                 self._refuse(name, "must be True or False")
 
@@ -90,10 +95,37 @@ class Options:
         """The schedule as a function of the step."""
         return as_schedule(self.schedule)
 
+    @property
+    def wants(self) -> Wants:
+        """What is asked of the sources."""
+        return Wants(
+            shapes=bool(self.record_shapes),
+            strides=self.record_shapes == "strides",
+            flops=self.with_flops,
+            memory=self.profile_memory,
+            modules=self.with_modules,
+        )
+
     def missing(self) -> dict[str, str]:
         """Return what was asked for and cannot be collected: option to reason."""
-        asked = {name for name in LATER if getattr(self, name) not in (None, False)}
-        return {name: LATER[name] for name in LATER if name in asked}
+        return {name: reason for name, reason in LATER.items() if self._asks_for(name)}
+
+    def unanswered(self, reports: Mapping[str, Report], answered: Set[str]) -> dict[str, str]:
+        """Return what no source has collected: option to reason."""
+        given: dict[str, str] = {}
+        for report in reports.values():
+            given.update(report.missing)
+        for name in ASKED_OF_FRAMEWORKS:
+            if name not in answered:
+                given[name] = "no framework that can was imported"
+        return {name: reason for name, reason in given.items() if self._asks_for(name)}
+
+    def _asks_for(self, name: str) -> bool:
+        value = getattr(self, name)
+        if name == "activities":
+            devices = [getattr(each, "name", each) for each in value or ()]
+            return any(str(device).upper() != "CPU" for device in devices)
+        return value not in (None, False)
 
 
 def _is_positive(value: object, kinds: tuple[type, ...]) -> bool:

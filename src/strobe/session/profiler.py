@@ -7,7 +7,7 @@ import json
 import os
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,6 +20,7 @@ from strobe.session import ending
 from strobe.session.handlers import Export
 from strobe.session.options import MAX_BYTES, MAX_MEMORY_BYTES, Options
 from strobe.session.round import Round, open_round
+from strobe.sources import manager as sources
 
 if TYPE_CHECKING:
     from strobe.session.recording import Recording
@@ -48,8 +49,11 @@ class Profiler:
         ranks: record only in processes of these ranks.
         clock: "tsc" takes times from the processor's counter, which makes a span cheaper; where it
             is not proven constant the monotonic clock is used, with a line that says so.
-        activities and the rest: sources that this version does not have. Asking for one is answered
-            with a line and in the recording's completeness.
+        record_shapes: shapes and dtypes of operators' inputs; "strides": these too.
+        with_flops, with_modules, profile_memory, data_process: floating-point operations, the
+            layer of each operator, allocations, data loading, where the framework has them.
+        activities and the rest: what is asked for and cannot be had here is answered with a line
+            and in the recording's completeness.
     """
 
     def __init__(
@@ -65,7 +69,7 @@ class Profiler:
         max_memory_bytes: int = MAX_MEMORY_BYTES,
         ranks: Sequence[int] | None = None,
         clock: clocks.Clock = "monotonic",
-        record_shapes: bool = False,
+        record_shapes: bool | Literal["strides"] = False,
         with_flops: bool = False,
         with_modules: bool = False,
         profile_memory: bool = False,
@@ -89,6 +93,7 @@ class Profiler:
         self._state = State.CLOSED
         self._warned: set[str] = set()
         self._is_silent = False
+        self._on_step: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
         """Say where it records to, and what it does."""
@@ -117,8 +122,13 @@ class Profiler:
             self._state = State.CLOSED
             self._report_missing()
             state = self._state_of(0)
+            sources.enter(self._on_step)
             if CHANGES[State.CLOSED, state].open:
-                self._open_round()
+                try:
+                    self._open_round()
+                except BaseException:
+                    sources.leave(self._on_step)
+                    raise
             self._state = state
             self._started = True
             self._step_start_ns = recorder.core.clock_ns()
@@ -161,6 +171,11 @@ class Profiler:
             self._state = State.CLOSED
             if self._round is not None:
                 self._close_round(with_step=False)
+            sources.leave(self._on_step)
+
+    def count_steps(self) -> None:
+        """Before start(): let the program's own steps, as sources see them, be the steps."""
+        self._on_step = self._step_by_itself
 
     def explain_schedule(self) -> str | None:
         """After stop(): say why a schedule recorded nothing, or everything; None if it did well."""
@@ -245,6 +260,10 @@ class Profiler:
         if self._is_started():
             self.stop()
 
+    def _step_by_itself(self) -> None:
+        if self._is_started():
+            self.step()
+
     def _is_started(self) -> bool:
         return self._started and ending.is_running(self)
 
@@ -309,7 +328,8 @@ class Profiler:
     def _close_round(self, *, with_step: bool) -> None:
         assert self._round is not None
         ended, self._round = self._round, None
-        ended.close(with_step=with_step, metadata=self._metadata)
+        missing = ended.close(with_step=with_step, metadata=self._metadata)
+        self._report(missing)
         self._finished.append(ended.path)
         handler = self._options.on_trace_ready
         if handler is None or isinstance(handler, Export):
@@ -322,7 +342,10 @@ class Profiler:
     def _report_missing(self) -> None:
         if self._clock_problem:
             self._warn_once(f"clock='tsc' cannot be had ({self._clock_problem}): monotonic it is")
-        for option, reason in self._options.missing().items():
+        self._report(self._options.missing())
+
+    def _report(self, missing: Mapping[str, str]) -> None:
+        for option, reason in missing.items():
             self._warn_once(f"{option} is not collected: {reason}")
 
     def _warn_once(self, text: str) -> None:

@@ -9,9 +9,10 @@ import re
 import shutil
 import socket
 import sys
+import threading
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from strobe.session import ending
 from strobe.session.handlers import Export
 from strobe.session.options import Options
 from strobe.session.program import describe_program, program_name
+from strobe.sources import manager as sources
 from strobe.store import manifest, places
 
 _numbers = itertools.count(1)
@@ -32,8 +34,11 @@ _numbers = itertools.count(1)
 class Round:
     """A recording from its first instant to its last."""
 
-    def __init__(self, path: Path, content: manifest.Manifest, own_ns: int) -> None:
+    def __init__(
+        self, path: Path, options: Options, content: manifest.Manifest, own_ns: int
+    ) -> None:
         self.path = path
+        self._options = options
         self.window = content.window
         self._content = content
         self._own_ns = own_ns
@@ -43,29 +48,39 @@ class Round:
         now_ns: int = recorder.core.clock_ns()
         return (now_ns - self._content.start.clock_ns) / 1e9
 
-    def close(self, *, with_step: bool, metadata: Mapping[str, Any]) -> None:
+    def close(self, *, with_step: bool, metadata: Mapping[str, Any]) -> dict[str, str]:
         """End it and hand it to the finalizer; what goes wrong is shown, not raised.
 
-        `with_step`: it ends where a step does.
+        `with_step`: it ends where a step does. Returns what was asked of frameworks and could not
+        be had, option to reason.
         """
         began_ns = time.perf_counter_ns()
         stop = manifest.Anchor.now(recorder.core.clock_ns)
+        answered = sources.answered()
+        reports = sources.close_window(self._content.id)
         stats = windows.close_window(self._content.id)
         own_ns = self._own_ns + time.perf_counter_ns() - began_ns
         stopped = self._content.stopped(stop, own_ns=own_ns, stats=stats)
+        missing = self._options.unanswered(reports, answered)
         stopped = replace(
-            stopped, ended_with_step=with_step, metadata={**stopped.metadata, **metadata}
+            stopped,
+            ended_with_step=with_step,
+            metadata={**stopped.metadata, **metadata},
+            missing={**stopped.missing, **missing},
+            sources={name: asdict(report) for name, report in reports.items()},
+            threads={str(thread.native_id): thread.name for thread in threading.enumerate()},
         )
         try:
             manifest.write(self.path, stopped)
         except OSError as error:
             fate = "can be opened once this program has ended" if self.path.exists() else "is lost"
             ending.show(f"the recording {str(self.path)!r} {fate} ({error.strerror})")
-            return
+            return missing
         if stats["dropped"]:
             ending.show(f"{stats['dropped']} records could not be written and are lost")
         if finalizer.launch(self.path, recorder.core.spawn_detached):
             ending.expect_tables(self.path)
+        return missing
 
 
 def open_round(
@@ -104,7 +119,8 @@ def open_round(
         )
         raise CaptureError(message) from error
     ending.announce(path)
-    return Round(path, content, time.perf_counter_ns() - began_ns)
+    sources.open_window(recording_id, options.wants, log)
+    return Round(path, options, content, time.perf_counter_ns() - began_ns)
 
 
 def _describe(

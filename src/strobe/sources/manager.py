@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sources of this process: brought to life with their frameworks, undone with the last profiler.
+"""The sources of this process: they come with their frameworks and go with the last profiler.
 
 Nothing that goes wrong in a source may reach the program: it is kept, and shown with the recording.
 """

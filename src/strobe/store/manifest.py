@@ -64,6 +64,10 @@ class Manifest:
     span_cost_ns: float = 0.0
     stats: dict[str, int] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """How each source recorded: see strobe.record.source.Report."""
+    threads: dict[str, str] = field(default_factory=dict)
+    """Python's names of the threads that ran at the stop, by their numbers."""
 
     def stopped(self, stop: Anchor, *, own_ns: int, stats: dict[str, int]) -> Manifest:
         """Return the manifest of the recording once it has stopped."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tensors that exist when recording of memory begins: nobody reports them, so they are counted."""
+"""The tensors that exist when recording of memory begins: nobody else reports them."""
 
 from __future__ import annotations
 

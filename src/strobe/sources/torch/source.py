@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import weakref
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +25,7 @@ _SHAPES, _STRIDES, _CONCRETE, _MEMORY = 1, 2, 4, 8
 
 
 class TorchSource:
-    """Operators by the callback (class A) or by Kineto (class B), layers and data loading by hooks."""
+    """Operators by the callback (class A) or Kineto (class B), layers and loading by hooks."""
 
     name = "torch"
     framework = "torch"
@@ -43,7 +45,9 @@ class TorchSource:
         self._sessions = 0
 
     def attach(self) -> None:
-        """Watch data loading and the optimizer's steps."""
+        """Choose the way, and watch data loading and the optimizer's steps."""
+        if self._path is None:
+            self._choose()
         problems = loading.attach()
         if problems:
             self._missing["data_process"] = "; ".join(problems)
@@ -83,8 +87,6 @@ class TorchSource:
         )
 
     def _resume(self, wants: Wants) -> None:
-        if self._path is None:
-            self._choose()
         self._missing.pop("profile_memory", None)
         if self._path == "callback":
             bits = wants.shapes * _SHAPES | wants.strides * _STRIDES | wants.flops * _CONCRETE
@@ -92,7 +94,9 @@ class TorchSource:
                 self._missing["profile_memory"] = "torch's own profiler is active in this thread"
         else:
             self._kineto = KinetoSession()
-            self._kineto.start(wants)
+            self._kineto.start(
+                record_shapes=wants.shapes or wants.flops, profile_memory=wants.memory
+            )
         if wants.modules:
             modules.attach()
         self._wants = wants
@@ -107,7 +111,9 @@ class TorchSource:
         elif self._kineto is not None:
             session, self._kineto = self._kineto, None
             self._sessions += 1
-            session.stop(log / f"kineto-{os.getpid()}-{self._sessions}.json")
+            path = log / f"kineto-{os.getpid()}-{self._sessions}.json"
+            facts = session.stop(path)
+            path.with_suffix(".facts").write_text(json.dumps(asdict(facts)))
 
     def _choose(self) -> None:
         """Take the callback unless something forbids it, and remember why."""

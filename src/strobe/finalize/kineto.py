@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What PyTorch's own profiler left in a log, laid on our clock and added to the rest."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strobe.errors import FormatError
+from strobe.finalize.gather import (
+    Gathered,
+    Log,
+    Memory,
+    concatenate,
+    concatenate_memory,
+)
+from strobe.importers.events import Alignment, Events, align
+from strobe.importers.kineto import read
+from strobe.model.tables import CATEGORIES
+from strobe.model.text import escape
+from strobe.store.manifest import Manifest
+
+_ON_DEVICE = [CATEGORIES.index("kernel"), CATEGORIES.index("copy")]
+_BACKWARD = CATEGORIES.index("backward")
+
+
+@dataclass
+class Added:
+    """How well it went: the worst error of the clocks, and what is to be told."""
+
+    residual_ns: int | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+def add_kineto(log: Log, directories: list[Path], manifest: Manifest) -> Added:
+    """Add the events of every trace; one that cannot be read is told, the others stay."""
+    added = Added()
+    for path in sorted(path for each in directories for path in each.glob("kineto-*.json")):
+        try:
+            facts = json.loads(path.with_suffix(".facts").read_text())
+            _add(log, read(path), facts, manifest, added)
+        except (OSError, ValueError, KeyError, FormatError) as error:
+            added.notes.append(f"{path.name} could not be read ({error})")
+    return added
+
+
+def _add(log: Log, events: Events, facts: dict[str, Any], manifest: Manifest, added: Added) -> None:
+    is_mark = np.array([name == facts["anchor_name"] for name in events.names])[events.name]
+    marks_ns = np.sort(events.start_ns[is_mark])
+    if len(marks_ns) != len(facts["anchors"]):
+        message = f"{len(marks_ns)} of {len(facts['anchors'])} marks are in it"
+        raise ValueError(message)
+    clock = align(marks_ns, facts["anchors"])
+    added.residual_ns = max(added.residual_ns or 0, clock.residual_ns)
+    lanes = _Lanes(log, manifest)
+    log.spans = concatenate([log.spans, _spans(log, events, ~is_mark, clock, lanes)])
+    log.memory = concatenate_memory([log.memory, _memory(events, clock, lanes)])
+    if not facts["all_threads"]:
+        added.notes.append("only the thread that started it and those of autograd were seen")
+
+
+def _spans(
+    log: Log, events: Events, rows: NDArray[np.bool_], clock: Alignment, lanes: _Lanes
+) -> Gathered:
+    sequence = events.sequence[rows]
+    category = events.category[rows].astype(np.uint8)
+    start_ns = clock.apply(events.start_ns[rows])
+    return Gathered(
+        start_ns=start_ns,
+        dur_ns=clock.apply(events.start_ns[rows] + events.dur_ns[rows]) - start_ns,
+        name=_renumber([escape(name) for name in events.names], log.names)[events.name[rows]],
+        attributes=_renumber(events.texts, log.attributes)[events.attributes[rows]],
+        lane=lanes.of_spans(events)[rows],
+        category=category,
+        sequence=sequence,
+        thread=_threads(sequence, events.tid[rows], category == _BACKWARD),
+        correlation=events.correlation[rows],
+        device=events.device[rows].astype(np.int64),
+        stream=events.stream[rows],
+    )
+
+
+def _renumber(texts: list[str], known: list[str]) -> NDArray[np.int32]:
+    """Return the place of each text among the known ones, to which it is added; -1 stays -1."""
+    places = {text: place for place, text in enumerate(known)}
+    found = [places.setdefault(text, len(places)) for text in texts]
+    known.extend(list(places)[len(known) :])
+    return np.array([*found, -1], np.int32)
+
+
+def _threads(
+    sequence: NDArray[np.int64], tid: NDArray[np.int64], backward: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """Return the thread that numbered each operator, as far as it can be told.
+
+    The trace names it for a backward only, and not as it names threads elsewhere. So a number that
+    one thread alone has used for a forward is that thread's, and one that several have is nobody's.
+    """
+    thread = np.where(sequence >= 0, 0, -1)
+    forward = np.flatnonzero((sequence >= 0) & ~backward)
+    order = forward[np.lexsort((tid[forward], sequence[forward]))]
+    same = (sequence[order][1:] == sequence[order][:-1]) & (tid[order][1:] != tid[order][:-1])
+    several = np.unique(sequence[order][1:][same])
+    thread[np.isin(sequence, several) & ~backward] = -1
+    return thread
+
+
+def _memory(events: Events, clock: Alignment, lanes: _Lanes) -> Memory:
+    told = events.allocations
+    return Memory(
+        start_ns=clock.apply(told.start_ns),
+        bytes=told.bytes,
+        address=told.address,
+        device=told.device,
+        lane=lanes.of_threads(told.pid, told.tid),
+        reserved=np.where(told.reserved_bytes > 0, told.reserved_bytes, -1),
+    )
+
+
+class _Lanes:
+    """The lanes of a log, to which threads and streams are added as they are met."""
+
+    def __init__(self, log: Log, manifest: Manifest) -> None:
+        self._lanes = log.lanes
+        self._pid = manifest.pid
+        self._names = manifest.threads
+        own = f"-{manifest.pid}-{manifest.process_start}-"
+        prefixes = [lane["process"] for lane in log.lanes if own in lane["process"]]
+        self._process = prefixes[0] if prefixes else own
+        self._places: dict[tuple[int, int], int] = {
+            (lane["pid"], lane["tid"]): place
+            for place, lane in reversed(list(enumerate(log.lanes)))
+            if lane["context"] == 0
+        }
+
+    def of_spans(self, events: Events) -> NDArray[np.int32]:
+        """Return the lane of each event: its thread's, or its stream's."""
+        on_device = np.isin(events.category, _ON_DEVICE)
+        lane = np.full(len(events.start_ns), -1, np.int32)
+        lane[~on_device] = self.of_threads(events.pid[~on_device], events.tid[~on_device])
+        for row in np.flatnonzero(on_device).tolist():
+            device, stream = int(events.device[row]), int(events.stream[row])
+            lane[row] = self._place(-1 - device, stream, f"device {device} stream {stream}")
+        return lane
+
+    def of_threads(self, pid: NDArray[np.int64], tid: NDArray[np.int64]) -> NDArray[np.int32]:
+        pairs, where = np.unique(np.stack([pid, tid]), axis=1, return_inverse=True)
+        places = [
+            self._place(process, thread, self._names.get(str(thread), f"thread {thread}"))
+            for process, thread in pairs.T.tolist()
+        ]
+        found: NDArray[np.int32] = np.array(places, np.int32)[where.reshape(-1)]
+        return found
+
+    def _place(self, pid: int, tid: int, name: str) -> int:
+        place = self._places.get((pid, tid))
+        if place is None:
+            place = self._places[pid, tid] = len(self._lanes)
+            self._lanes.append(
+                {
+                    "pid": self._pid,
+                    "tid": tid,
+                    "thread": escape(name),
+                    "context": 0,
+                    "system_name": False,
+                    "process": self._process,
+                }
+            )
+        return place
