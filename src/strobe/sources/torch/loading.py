@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data loading of PyTorch: spans for fetch and collate, in the workers too, and a queue counter.
+
+The names patched here are torch's own affair and may go; what is missing is left out and said.
+The wait in next() is not recorded here: torch announces it to whoever watches its operators.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import wraps
+from importlib import import_module
+from typing import Any
+
+from strobe.record import recorder
+
+QUEUE_COUNTER = "DataLoader queue"
+
+_FETCH = "torch.utils.data._utils.fetch"
+_WORKER = "torch.utils.data._utils.worker"
+_LOADER = "torch.utils.data.dataloader"
+
+_Function = Callable[..., Any]
+
+_patches: list[tuple[Any, str, Any, Any]] = []
+"""Owner, attribute, what was there, what we put there."""
+_torch_loop: list[_Function] = []
+"""The loop of a worker as it was, while ours is in its place."""
+
+
+def attach() -> list[str]:
+    """Patch torch's DataLoader and return why the parts that could not be patched were not.
+
+    Workers that are already there are not seen. It does nothing while it is attached.
+    """
+    if _patches:
+        return []
+    parts = (
+        (_FETCH, "_MapDatasetFetcher.fetch", _recorded_map_fetch),
+        (_FETCH, "_IterableDatasetFetcher.fetch", _recorded_iterable_fetch),
+        (_WORKER, "_worker_loop", _recorded_loop),
+        (_LOADER, "_MultiProcessingDataLoaderIter._next_data", _counted_next),
+    )
+    reasons = (_patch(module, name, wrap) for module, name, wrap in parts)
+    return [reason for reason in reasons if reason]
+
+
+def detach() -> None:
+    """Put back what was there; what someone else has patched since stays theirs."""
+    while _patches:
+        owner, attribute, before, ours = _patches.pop()
+        if vars(owner).get(attribute) is ours:
+            setattr(owner, attribute, before)
+    _torch_loop.clear()
+
+
+def _patch(module: str, name: str, wrap: Callable[[Any], Any]) -> str:
+    """Return why it could not be done, or nothing."""
+    holder, _, attribute = name.rpartition(".")
+    try:
+        owner: Any = import_module(module)
+        owner = vars(owner)[holder] if holder else owner
+        before = vars(owner)[attribute]
+    except (ImportError, KeyError):
+        return f"{module}.{name} is not in this version of PyTorch"
+    if module == _WORKER and getattr(before, "__module__", None) != module:
+        # A spawned worker would find torch's own loop by its name, not the one that took its place.
+        return f"{module}.{name} has been replaced by another library"
+    ours = wrap(before)
+    setattr(owner, attribute, ours)
+    _patches.append((owner, attribute, before, ours))
+    return ""
+
+
+def _span(name: str, attributes: dict[str, Any]) -> Any:
+    return recorder.core.span(name, **attributes)
+
+
+def _recorded_map_fetch(original: _Function) -> _Function:
+    @wraps(original)
+    def fetch(self: Any, possibly_batched_index: Any) -> Any:
+        attributes = _worker()
+        if self.auto_collation and isinstance(possibly_batched_index, (list, tuple)):
+            attributes["samples"] = len(possibly_batched_index)
+        with _span("fetch", attributes):
+            return _fetch(original, self, possibly_batched_index)
+
+    return fetch
+
+
+def _recorded_iterable_fetch(original: _Function) -> _Function:
+    @wraps(original)
+    def fetch(self: Any, possibly_batched_index: Any) -> Any:
+        if self.ended:  # nothing will be fetched
+            return original(self, possibly_batched_index)
+        with _span("fetch", _worker()):
+            return _fetch(original, self, possibly_batched_index)
+
+    return fetch
+
+
+def _worker() -> dict[str, Any]:
+    info = import_module(_WORKER).get_worker_info()
+    return {} if info is None else {"worker": info.id}
+
+
+def _fetch(original: _Function, fetcher: Any, index: Any) -> Any:
+    """Fetch with a span around the user's collate_fn, which is in its place again afterwards."""
+    collate_fn = fetcher.collate_fn
+
+    def collate(data: Any) -> Any:
+        samples = fetcher.auto_collation and isinstance(data, (list, tuple))
+        with _span("collate", {"samples": len(data)} if samples else {}):
+            return collate_fn(data)
+
+    fetcher.collate_fn = collate
+    try:
+        return original(fetcher, index)
+    finally:
+        fetcher.collate_fn = collate_fn
+
+
+def _counted_next(original: _Function) -> _Function:
+    @wraps(original)
+    def _next_data(self: Any) -> Any:
+        try:
+            ready = self._data_queue.qsize()
+        except (AttributeError, NotImplementedError, OSError):
+            pass  # macOS cannot count a queue
+        else:
+            recorder.core.counter(QUEUE_COUNTER, ready)
+        return original(self)
+
+    return _next_data
+
+
+def _recorded_loop(original: _Function) -> _Function:
+    _torch_loop.append(original)
+    return _WorkerLoop()
+
+
+class _WorkerLoop:
+    """What a worker process runs: torch's loop, recorded."""
+
+    def __call__(self, *arguments: Any) -> Any:
+        return run_worker(*arguments)
+
+    def __reduce__(self) -> tuple[_Function, tuple[str | None]]:
+        # A fork server may be older than the recording and not know of it from its environment.
+        return _arrive, (os.environ.get(recorder.CONTROL_VARIABLE),)
+
+
+def _arrive(control: str | None) -> _Function:
+    """In a process that was not forked from the program: follow its recording."""
+    if control and os.environ.get(recorder.CONTROL_VARIABLE) != control:
+        os.environ[recorder.CONTROL_VARIABLE] = control
+        recorder.follow_parent()
+    return run_worker
+
+
+def run_worker(*arguments: Any) -> Any:
+    """Run torch's loop of a worker; a forked process has its parent's patches, others get them."""
+    if _torch_loop:
+        return _torch_loop[0](*arguments)
+    loop = import_module(_WORKER)._worker_loop
+    attach()
+    try:
+        return loop(*arguments)
+    finally:
+        detach()
