@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traces of Kineto: drawn ones, damaged ones, and real ones beside Python's own JSON reader."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+import os
+from collections import Counter
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from strobe.errors import FormatError
+from strobe.importers import kineto
+from strobe.importers.events import Alignment, Events, align
+from strobe.model.tables import CATEGORIES
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(os.environ.get("STROBE_TEST_DATA", ROOT.parent / "shared" / "data"))
+REAL = ["hta", "kineto"]
+
+TRACE = """ {
+    "schemaVersion": 1,
+    "deviceProperties": [{"id": 0, "name": "a \\"device\\""}],
+    "baseTimeNanoseconds": 1790857026000000000,
+    "traceEvents": [
+  {"ph": "M", "name": "thread_name", "ts": 0.000, "pid": 70, "tid": 71, "args": {"name": "main"}},
+  {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 70, "tid": 71,
+   "ts": 3928083140091.849, "dur": 21149.776,
+   "args": {"External id": 1, "Sequence number": 5, "Fwd thread id": 0,
+            "Input Dims": [[2, 3], [3, 4]], "Input type": ["float", "float"],
+            "Input Strides": [[3, 1], [4, 1]], "Concrete Inputs": ["", "0.1"]}},
+  {"ph": "X", "cat": "user_annotation", "name": "}, {\\"ph\\": \\u00fc \\\\", "pid": 70, "tid": 71,
+   "ts": 3928083140090, "dur": 0.001},
+  {"ph": "X", "cat": "cpu_op", "name": "MmBackward0", "pid": 70, "tid": 72,
+   "ts": 3928083150000.5, "dur": 9, "args": {"Sequence number": 5, "Fwd thread id": 1,
+   "Input Dims": [[2, 4]]}},
+  {"ph": "X", "cat": "cpu_op", "name": "torch::autograd::AccumulateGrad", "pid": 70, "tid": 72,
+   "ts": 3928083150010.25, "dur": 1.5, "args": {}},
+  {"ph": "X", "cat": "python_function", "name": "f", "pid": 70, "tid": 71, "ts": 1, "dur": 1},
+  {"ph": "s", "id": 1, "cat": "ac2g", "name": "ac2g", "pid": 70, "tid": 71, "ts": 2},
+  {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 70, "tid": 71,
+   "ts": 3928083150011.000, "dur": 2, "args": {"cbid": 211, "correlation": 88}},
+  {"ph": "X", "cat": "kernel", "name": "sgemm", "pid": 0, "tid": "stream 7",
+   "ts": 3928083150013.000, "dur": 5.120, "args": {"device": 0, "stream": 7, "correlation": 88}},
+  {"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy HtoD", "pid": 1, "tid": 8,
+   "ts": 3928083150019.000, "dur": 1, "args": {"device": 1, "stream": "0x8", "correlation": 89}},
+  {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": 70, "tid": 71,
+   "ts": 3928083140092.001, "args": {"Total Reserved": 0, "Total Allocated": 64, "Bytes": 64,
+   "Device Id": -1, "Device Type": 0, "Addr": 94492350888256, "Ev Idx": 69}},
+  {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": 70, "tid": 71,
+   "ts": 3928083140093.002, "args": {"Total Reserved": 2048, "Total Allocated": 0, "Bytes": -512,
+   "Device Id": 1, "Device Type": 1, "Addr": 140000000000000}},
+  {"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", "pid": "Spans", "tid": "PyTorch",
+   "ts": 0, "dur": 9}
+  ],"traceName": "k.json" }"""
+
+
+def read(folder: Path, text: str | bytes, name: str = "trace.json") -> Events:
+    path = folder / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return kineto.read(path)
+
+
+def same(one: Events, other: Events) -> bool:
+    pairs = zip(flat(one).items(), flat(other).items(), strict=True)
+    return all(a[0] == b[0] and np.array_equal(a[1], b[1]) for a, b in pairs)
+
+
+def flat(events: Events) -> dict[str, Any]:
+    shallow = {each.name: getattr(events, each.name) for each in dataclasses.fields(events)}
+    return shallow | dataclasses.asdict(shallow.pop("allocations"))
+
+
+def rows(events: Events) -> list[tuple[Any, ...]]:
+    """Name, category, start and duration of each span."""
+    columns = (events.name, events.category, events.start_ns, events.dur_ns)
+    return [
+        (events.names[name], CATEGORIES[category], start, dur)
+        for name, category, start, dur in zip(*(c.tolist() for c in columns), strict=True)
+    ]
+
+
+def test_each_kind_of_event(tmp_path: Path) -> None:
+    events = read(tmp_path, TRACE)
+
+    assert rows(events) == [
+        ("aten::mm", "operator", 3928083140091849, 21149776),
+        ('}, {"ph": ü \\', "annotation", 3928083140090000, 1),
+        ("MmBackward0", "backward", 3928083150000500, 9000),
+        ("torch::autograd::AccumulateGrad", "backward", 3928083150010250, 1500),
+        ("cudaLaunchKernel", "runtime", 3928083150011000, 2000),
+        ("sgemm", "kernel", 3928083150013000, 5120),
+        ("Memcpy HtoD", "copy", 3928083150019000, 1000),
+    ]
+    assert events.base_ns == 1790857026000000000
+    assert events.pid.tolist() == [70, 70, 70, 70, 70, 0, 1]
+    assert events.tid.tolist() == [71, 71, 72, 72, 71, 7, 8]
+    assert events.sequence.tolist() == [5, -1, 5, -1, -1, -1, -1]
+    assert events.forward_thread.tolist() == [0, -1, 1, -1, -1, -1, -1]
+    assert events.correlation.tolist() == [-1, -1, -1, -1, 88, 88, 89]
+    assert events.device.tolist() == [-1, -1, -1, -1, -1, 0, 1]
+    assert events.stream.tolist() == [-1, -1, -1, -1, -1, 7, 8]
+    assert events.threads == {(70, 71): "main"}
+    assert events.skipped == {"python_function": 1, "ac2g": 1, "Trace": 1}
+
+
+def test_what_operators_were_given(tmp_path: Path) -> None:
+    events = read(tmp_path, TRACE)
+
+    assert events.attributes.tolist() == [0, -1, 1, -1, -1, -1, -1]
+    assert [json.loads(text) for text in events.texts] == [
+        {
+            "shapes": [[2, 3], [3, 4]],
+            "dtypes": ["float", "float"],
+            "strides": [[3, 1], [4, 1]],
+            "concrete": ["", "0.1"],
+        },
+        {"shapes": [[2, 4]]},
+    ]
+
+
+def test_memory(tmp_path: Path) -> None:
+    memory = read(tmp_path, TRACE).allocations
+
+    assert memory.start_ns.tolist() == [3928083140092001, 3928083140093002]
+    assert memory.bytes.tolist() == [64, -512]
+    assert memory.address.tolist() == [94492350888256, 140000000000000]
+    assert memory.device.tolist() == [-1, 1]
+    assert memory.tid.tolist() == [71, 71]
+    assert memory.allocated_bytes.tolist() == [64, 0]
+    assert memory.reserved_bytes.tolist() == [0, 2048]
+
+
+def test_a_trace_without_events(tmp_path: Path) -> None:
+    events = read(tmp_path, '{"traceEvents": []}')
+
+    assert len(events.name) == len(events.allocations.bytes) == 0
+    assert events.device.dtype == np.int32
+
+
+@pytest.mark.parametrize(
+    ("written", "ns"),
+    [
+        ("0.001", 1),
+        ("8796093022207.999", 8796093022207999),  # the last float that still tells them apart
+        ("8796093022208.001", 8796093022208001),
+        ("1712195495505582.988", 1712195495505582988),
+        ("1661203462598738", 1661203462598738000),
+        ("1661203462598738.5", 1661203462598738500),
+        ("1.6612034625987384999e15", 1661203462598738500),
+    ],
+)
+def test_times_are_exact(tmp_path: Path, written: str, ns: int) -> None:
+    event = f'{{"ph":"X","cat":"cpu_op","name":"a","ts":{written},"dur":1.234}}'
+
+    events = read(tmp_path, f'{{"traceEvents":[{event}]}}')
+
+    assert events.start_ns.tolist() == [ns]
+    assert events.dur_ns.tolist() == [1234]
+
+
+def test_old_names_of_categories(tmp_path: Path) -> None:
+    kinds = [
+        ("Operator", "aten::mm", "operator"),
+        ("Operator", "ProfilerStep#5", "annotation"),
+        ("Operator", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", "annotation"),
+        ("Operator", "Optimizer.step#SGD.step", "annotation"),
+        ("Runtime", "cudaLaunchKernel", "runtime"),
+        ("Kernel", "sgemm", "kernel"),
+        ("Memset", "Memset", "copy"),
+    ]
+    written = [{"ph": "X", "cat": cat, "name": name, "ts": 1, "dur": 1} for cat, name, _ in kinds]
+
+    events = read(tmp_path, json.dumps({"traceEvents": written}))
+
+    assert [row[1] for row in rows(events)] == [kind for _, _, kind in kinds]
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 1000])
+def test_the_size_of_the_pieces_does_not_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    whole = read(tmp_path, TRACE)
+
+    monkeypatch.setattr(kineto, "_PIECE_BYTES", size)
+
+    assert same(read(tmp_path, TRACE), whole)
+    assert same(read(tmp_path, gzip.compress(TRACE.encode()), "trace.json.gz"), whole)
+
+
+@pytest.mark.parametrize("size", [64, 1 << 20])
+def test_a_file_that_was_cut_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(kineto, "_PIECE_BYTES", size)
+    text = TRACE.encode()
+
+    for cut in range(0, len(text) - 1, 13):
+        with pytest.raises(FormatError):
+            read(tmp_path, text[:cut])
+
+
+def test_damaged_gzip_is_refused(tmp_path: Path) -> None:
+    data = gzip.compress(TRACE.encode())
+
+    with pytest.raises(FormatError, match="damaged gzip data"):
+        read(tmp_path, data[: len(data) // 2])
+    for place in range(10, len(data), 17):
+        with pytest.raises(FormatError):
+            read(tmp_path, data[:place] + bytes([data[place] ^ 0x55]) + data[place + 1 :])
+
+
+EVENT = '{"ph":"X","cat":"cpu_op","name":"a","ts":1,"dur":1,"pid":1,"tid":1%s}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        "null",
+        "not JSON",
+        '{"traceEvents": {}}',
+        '{"traceEvents": null}',
+        '{"traceEvents": [1]}',
+        '{"traceEvents": [[]]}',
+        '{"traceEvents": [{"ph": 1}]}',
+        '{"traceEvents": []} {"traceEvents": []}',
+        '{"inner": {"traceEvents": []}}',
+        '{"traceEvents": [' + EVENT % ',"args":3' + "]}",
+        '{"traceEvents": [' + EVENT % ',"args":{"Sequence number":"x"}' + "]}",
+        '{"traceEvents": [' + EVENT % ',"args":{"correlation":1e99}' + "]}",
+        '{"traceEvents": [' + EVENT % (',"pid":' + "9" * 30) + "]}",
+        '{"traceEvents": [' + EVENT % (',"pid":' + "9" * 9999) + "]}",
+        '{"traceEvents": [' + EVENT % ',"ts":"soon"' + "]}",
+        '{"traceEvents": [' + EVENT % ',"ts":1e300' + "]}",
+        '{"traceEvents": [' + EVENT % ',"ts":-1e300' + "]}",
+        '{"traceEvents": [' + EVENT % ',"ts":1e999999999' + "]}",
+        '{"traceEvents": [' + EVENT % ',"dur":1e300' + "]}",
+        '{"traceEvents": [' + EVENT % ',"ts":1661203462598738,"dur":[1]' + "]}",
+        '{"traceEvents": [' + EVENT % (',"args":' + "[" * 99_999) + "]}",
+        '{"traceEvents": [' + EVENT % ("," + '"args":{"a":' * 99_999) + "]}",
+        '{"traceEvents": [' + "[" * 99_999 + "]}",
+        '{"traceEvents": [{"ph":"M","name":"thread_name","args":{"name":[]}}]}',
+        '{"traceEvents": [' + EVENT % "" + "," + EVENT % "" + '], "more": [{},{"ph":"X"}]',
+    ],
+    ids=range(28),
+)
+def test_what_is_no_trace_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    with pytest.raises(FormatError):
+        read(tmp_path, text)
+    monkeypatch.setattr(kineto, "_PIECE_BYTES", 100)
+    with pytest.raises(FormatError):
+        read(tmp_path, text)
+
+
+def test_what_never_ends_is_refused_in_bounded_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kineto, "_MOST_BYTES", 1 << 21)
+    data = b'{"traceEvents": [' + b" " * (1 << 26)
+
+    with pytest.raises(FormatError, match="nothing that ends within 2097152 bytes"):
+        read(tmp_path, gzip.compress(data))
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(FormatError):
+        read(tmp_path, (('{"traceEvents": [' + EVENT + "]}") % "").encode().replace(b"a", b"\xff"))
+
+
+def test_clocks_are_laid_beside_each_other() -> None:
+    # Ours is 1000 ahead, 10 000 later 1010 ahead; the second of each pair is known best.
+    marks = np.array([0, 100, 10_000, 10_100])
+    between = [(900, 1200), (1095, 1105), (10_990, 11_400), (11_105, 11_115)]
+
+    line = align(marks, between)
+
+    assert line == Alignment(mark_ns=100, offset_ns=1000, drift=0.001, residual_ns=5)
+    assert line.apply(np.array([100, 5100, 10_100])).tolist() == [1100, 6105, 11_110]
+
+
+def test_a_mark_that_does_not_fit_is_in_the_residual() -> None:
+    # The line through the marks at 100 and 300 puts the one at 200 at 1200, 40 after it can be.
+    marks = np.array([100, 200, 300, 400])
+    between = [(1100, 1100), (1150, 1160), (1300, 1300), (1400, 1410)]
+
+    line = align(marks, between)
+
+    assert line.apply(marks).tolist() == [1100, 1200, 1300, 1400]
+    assert line.residual_ns == 40
+
+
+def real_traces() -> list[Path]:
+    return sorted(path for name in REAL for path in DATA.glob(f"{name}/**/*.json.gz"))
+
+
+@pytest.mark.skipif(not real_traces(), reason=f"there are no traces of other tools in {DATA}")
+def test_real_traces_are_read_as_json_says() -> None:
+    for path in real_traces():
+        events = kineto.read(path)
+        with gzip.open(path) as file:
+            document = json.load(file, parse_float=Decimal)
+
+        written = [each for each in document["traceEvents"] if each["ph"] != "M"]
+        spans = [e for e in written if e["ph"] == "X" and e.get("cat") in kineto._KINDS]
+        memory = [each for each in written if each["name"] == "[memory]"]
+        assert [events.names[code] for code in events.name] == [e["name"] for e in spans], path
+        assert events.start_ns.tolist() == [round(Decimal(e["ts"]) * 1000) for e in spans], path
+        assert events.dur_ns.tolist() == [round(Decimal(e["dur"]) * 1000) for e in spans], path
+        arguments = [each.get("args", {}) for each in spans]
+        assert events.sequence.tolist() == [a.get("Sequence number", -1) for a in arguments], path
+        assert events.correlation.tolist() == [a.get("correlation", -1) for a in arguments], path
+        texts = [json.loads(events.texts[c]) if c >= 0 else {} for c in events.attributes]
+        assert [t.get("shapes") for t in texts] == [a.get("Input Dims") for a in arguments], path
+        assert events.allocations.bytes.tolist() == [e["args"]["Bytes"] for e in memory], path
+        assert events.base_ns == document.get("baseTimeNanoseconds", 0)
+        skipped = len(written) - len(spans) - len(memory)
+        assert sum(events.skipped.values()) == skipped, path
+
+
+@pytest.mark.skipif(not real_traces(), reason=f"there are no traces of other tools in {DATA}")
+def test_figures_known_of_a_real_trace() -> None:
+    # What its authors' own plugin shows of it: 6 steps, and V100 kernels on one stream of device 0.
+    (path,) = DATA.glob("kineto/resnet50_num_workers_0/worker0.1623143089861*")
+    events = kineto.read(path)
+    kinds = Counter(CATEGORIES[code] for code in events.category)
+
+    assert kinds["kernel"] == 8772
+    assert kinds["copy"] == 312 + 12
+    assert kinds["runtime"] == 11923
+    assert sum(name.startswith("ProfilerStep#") for name in events.names) == 6
+    kernels = events.category == CATEGORIES.index("kernel")
+    assert set(events.device[kernels].tolist()) == {0}
+    assert set(events.stream[kernels].tolist()) == {7}
