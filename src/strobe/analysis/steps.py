@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from strobe.analysis import nesting
+from strobe.analysis.ancestors import is_inside
 from strobe.analysis.breakdown import phase_breakdown
+from strobe.analysis.phases import LOADER_PREFIX, OPTIMIZER_PREFIX
 
 SPAN_NAME = "step"
 """A program that marks no steps has those of its spans with this name."""
@@ -91,4 +95,91 @@ def number_steps(spans: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     inside = pl.col("start_ns") < pl.col("step_end_ns")
     return found.with_columns(step=pl.when(inside).then("step")).drop(
         "step_start_ns", "step_end_ns"
+    )
+
+
+def derived_steps(spans: pl.DataFrame) -> pl.DataFrame:
+    """Return the steps of a program that marks none, by its optimizers and data loaders.
+
+    A step of kind `optimizer` ends with an Optimizer.step#... and begins with the end of the last
+    one, the first with the first span of the lane. Several optimizers are one step if no data is
+    loaded between them, or, in a program whose loop loads none, if no forward is.
+    Without an optimizer, a step of kind `batch` begins with a wait for the loader, unless nothing
+    follows before the next wait, and ends with the next one, the last with the lane's last span.
+    With neither, there are none.
+
+    The lane is that with the most such spans. Reads name, phase, lane, start_ns, dur_ns, parent and
+    unfinished of a whole table of spans, sorted. Columns: those of the table `steps`.
+    """
+    name, phase = spans["name"].cast(pl.String), spans["phase"].cast(pl.String)
+    parent = spans["parent"].fill_null(-1).to_numpy()
+    optimizer = (name.str.starts_with(OPTIMIZER_PREFIX) & (phase == "optimizer")).to_numpy()
+    loader = (name.str.starts_with(LOADER_PREFIX) & (phase == "data_loading")).to_numpy()
+    optimizer &= ~is_inside(optimizer, parent)
+    loader &= ~is_inside(loader, parent)
+    lanes = spans["lane"].to_numpy()
+    marked = lanes[optimizer if optimizer.any() else loader]
+    lane = int(np.bincount(marked).argmax()) if len(marked) else -1
+    rows = np.flatnonzero(lanes == lane)
+    mine = spans[rows]
+    if optimizer.any():
+        forward = (phase == "forward").fill_null(False).to_numpy()
+        return _by_optimizer(mine, lane, optimizer[rows], loader[rows], forward[rows])
+    if loader.any():
+        return _by_loader(mine, lane, loader[rows])
+    nothing = np.empty(0, np.int64)
+    return _steps("batch", lane, nothing, nothing, nothing.astype(bool))
+
+
+def _by_optimizer(
+    spans: pl.DataFrame,
+    lane: int,
+    optimizer: NDArray[np.bool_],
+    loader: NDArray[np.bool_],
+    forward: NDArray[np.bool_],
+) -> pl.DataFrame:
+    chosen = np.flatnonzero(optimizer)
+    between = slice(chosen[0], chosen[-1])
+    for apart in (loader, forward, optimizer):
+        if apart[between].any():
+            break
+    before = np.searchsorted(np.flatnonzero(apart), chosen)
+    last = chosen[np.append(before[1:] > before[:-1], True)]
+    end_ns = (spans["start_ns"] + spans["dur_ns"]).to_numpy()[last]
+    start_ns = np.append(spans["start_ns"][0], end_ns[:-1])
+    return _steps("optimizer", lane, start_ns, end_ns, spans["unfinished"].to_numpy()[last])
+
+
+def _by_loader(spans: pl.DataFrame, lane: int, loader: NDArray[np.bool_]) -> pl.DataFrame:
+    """Return the steps by a loader; what begins before a wait ends is the loader's own."""
+    chosen = np.flatnonzero(loader)
+    start_ns = spans["start_ns"].to_numpy()
+    end_ns = (spans["start_ns"] + spans["dur_ns"]).to_numpy()
+    after = np.searchsorted(start_ns, end_ns[chosen])
+    used = after < np.append(chosen[1:], len(start_ns))
+    first = chosen[used] if used.any() else chosen
+    unfinished = np.zeros(len(first), bool)
+    unfinished[-1] = spans["unfinished"].to_numpy()[first[-1] :].any()
+    stop_ns = np.append(start_ns[first[1:]], end_ns.max())
+    return _steps("batch", lane, start_ns[first], stop_ns, unfinished)
+
+
+def _steps(
+    kind: str,
+    lane: int,
+    start_ns: NDArray[np.int64],
+    end_ns: NDArray[np.int64],
+    unfinished: NDArray[np.bool_],
+) -> pl.DataFrame:
+    rows = len(start_ns)
+    return pl.DataFrame(
+        {
+            "step": np.arange(rows, dtype=np.int64),
+            "kind": pl.repeat(kind, rows, dtype=pl.String, eager=True),
+            "start_ns": start_ns,
+            "dur_ns": end_ns - start_ns,
+            "samples": pl.repeat(None, rows, dtype=pl.Int64, eager=True),
+            "lane": pl.repeat(lane, rows, dtype=pl.Int32, eager=True),
+            "unfinished": unfinished,
+        }
     )

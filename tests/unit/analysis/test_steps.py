@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps of programs that mark none, drawn.
+
+L is a wait for the loader, O Optimizer.step, f forward, b backward; steps are shown as (kind, begin
+and end in columns, lane).
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from drawing import COLUMN_NS, spans, table
+from strobe.analysis.steps import derived_steps
+from strobe.store.tables import empty
+
+NAMES = {
+    "L": ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", "data_loading"),
+    "F": ("fetch", "data_loading"),
+    "O": ("Optimizer.step#Adam.step", "optimizer"),
+    "f": ("aten::mm", "forward"),
+    "b": ("autograd::engine::evaluate_function: MmBackward0", "backward"),
+    "x": ("aten::item", "other"),
+    "u": ("mine", None),
+}
+
+
+def traced(drawing: str) -> pl.DataFrame:
+    trace = spans(drawing)
+    glyphs = trace["name"].to_list()
+    return trace.with_columns(
+        name=pl.Series([NAMES[glyph][0] for glyph in glyphs], dtype=pl.String),
+        phase=pl.Series([NAMES[glyph][1] for glyph in glyphs], dtype=pl.String),
+    )
+
+
+def steps(drawing: str) -> list[tuple]:
+    found = derived_steps(traced(drawing))
+    assert found["step"].to_list() == list(range(found.height))
+    return [
+        (kind, start // COLUMN_NS, (start + dur) // COLUMN_NS, lane)
+        for kind, start, dur, lane in found.select("kind", "start_ns", "dur_ns", "lane").rows()
+    ]
+
+
+def test_a_step_ends_with_its_optimizer():
+    assert steps("""
+        main |  L f b O-  L f b O- x
+    """) == [("optimizer", 1, 9, 0), ("optimizer", 9, 19, 0)]
+
+
+def test_accumulated_batches_are_one_step():
+    assert steps("main | L f b L f b O L f b L f b O") == [
+        ("optimizer", 0, 13, 0),
+        ("optimizer", 13, 27, 0),
+    ]
+
+
+def test_two_optimizers_on_one_batch_are_one_step():
+    assert steps("main | L f b O f b O L f b O f b O") == [
+        ("optimizer", 0, 13, 0),
+        ("optimizer", 13, 27, 0),
+    ]
+
+
+def test_without_a_loader_a_forward_parts_the_steps():
+    # one loss after the other, then a step of both optimizers
+    assert steps("main | f b O b O f b O b O") == [
+        ("optimizer", 0, 9, 0),
+        ("optimizer", 9, 19, 0),
+    ]
+
+
+def test_a_batch_loaded_once_is_not_part_of_the_loop():
+    assert steps("main | L f b O f b O") == [("optimizer", 0, 7, 0), ("optimizer", 7, 13, 0)]
+
+
+def test_optimizers_without_operators_are_a_step_each():
+    assert steps("main | O O") == [("optimizer", 0, 1, 0), ("optimizer", 1, 3, 0)]
+
+
+def test_an_optimizer_in_another_is_part_of_it():
+    assert steps("""
+        main | f b O---- f b O
+        main |      O
+    """) == [("optimizer", 0, 9, 0), ("optimizer", 9, 15, 0)]
+
+
+def test_the_lane_that_trains_has_the_steps():
+    assert steps("""
+        worker | f
+        main   |  f O f O
+        other  | f O
+    """) == [("optimizer", 1, 4, 1), ("optimizer", 4, 8, 1)]
+
+
+def test_without_an_optimizer_a_batch_is_a_step():
+    # the last wait finds that there is no batch left
+    assert steps("""
+        main   | f L-- f f L-- f L-
+        main   |     F
+        worker | F--- F
+    """) == [("batch", 2, 10, 0), ("batch", 10, 18, 0)]
+
+
+def test_an_epochs_end_is_no_batch():
+    assert steps("main | L f L L f") == [("batch", 0, 6, 0), ("batch", 6, 9, 0)]
+
+
+def test_a_loader_alone_has_its_waits_as_steps():
+    assert steps("main | L- L-") == [("batch", 0, 3, 0), ("batch", 3, 5, 0)]
+
+
+def test_with_neither_there_are_no_steps():
+    assert steps("main | u f x") == []
+    nothing = table([]).with_columns(phase=pl.Series([], dtype=pl.String))
+    assert derived_steps(nothing).is_empty()
+
+
+def test_a_step_is_unfinished_with_the_span_that_ends_it():
+    for drawing in ("main | f O f O-", "main | L f L f-"):
+        trace = traced(drawing)
+        cut = trace.with_columns(unfinished=pl.int_range(pl.len()) == pl.len() - 1)
+
+        assert derived_steps(cut)["unfinished"].to_list() == [False, True]
+
+
+def test_derived_steps_have_the_columns_of_the_table():
+    for drawing in ("main | f O", "main | L f", "main | u"):
+        assert derived_steps(traced(drawing)).schema == empty("steps").schema
