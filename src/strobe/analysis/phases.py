@@ -131,8 +131,9 @@ def _of_runs(
     lanes = [columns.lane[begins], columns.lane[source[away]], columns.lane[members]]
     times = [begins, target[away], members]
     marks = [phase[begins], np.full(away.sum(), BACKWARD, np.int8), np.full(len(members), NONE)]
-    order = np.lexsort((np.concatenate(times), np.concatenate(lanes)))
-    lane, time, mark = (np.concatenate(parts)[order] for parts in (lanes, times, marks))
+    lane, time, mark = (np.concatenate(parts) for parts in (lanes, times, marks))
+    order = np.argsort(lane * (len(phase) + 1) + time, kind="stable")
+    lane, time, mark = lane[order], time[order], mark[order]
     is_first = np.append(True, lane[1:] != lane[:-1])
     number = np.cumsum(is_first | (mark != NONE)) - 1
     after = mark[is_first | (mark != NONE)]
@@ -143,11 +144,13 @@ def _of_runs(
     key = number * 2 + in_step  # an operator in a step and one after it may have the same number
     has_backward = _any_of(_forwards(columns, phase, source, target)[rows], key)
     has_operator = _any_of((columns.category == "operator").to_numpy()[rows], key)
-    trains = np.isin(lane, np.unique(_lanes_with_backward(columns, phase, source, target)))
-    begins_anew = np.isin(after[number], (NONE, LOADING, ZERO_GRAD)) | ~trains
+    trains = _lanes_with_backward(columns, phase, source, target)[lane]
+    begins_anew = np.isin(after, (NONE, LOADING, ZERO_GRAD))[number] | ~trains
     forward = has_backward | (~in_step & begins_anew & has_operator)
     found = np.where(forward, FORWARD, np.where(in_step, OPTIMIZER, OTHER)).astype(np.int8)
-    found[np.isin(columns.pid[rows], _workers(columns, phase))] = LOADING
+    workers = _workers(columns, phase)
+    if len(workers):
+        found[np.isin(columns.pid[rows], workers)] = LOADING
     return rows, found
 
 
@@ -165,10 +168,13 @@ def _forwards(
     target: NDArray[np.int64],
 ) -> NDArray[np.bool_]:
     """Return which rows have a backward; of those in an optimizer's step, if that has it too."""
-    steps = innermost(_begins(columns.name, OPTIMIZER_PREFIX), columns.parent)
-    inside = columns.start_ns[target] < columns.end_ns[steps[source]]
     holds = np.zeros(len(phase), bool)
-    holds[source[(phase[source] != OPTIMIZER) | inside]] = True
+    in_step = phase[source] == OPTIMIZER
+    holds[source[~in_step]] = True
+    if in_step.any():
+        steps = innermost(_begins(columns.name, OPTIMIZER_PREFIX), columns.parent)
+        source, target = source[in_step], target[in_step]
+        holds[source[columns.start_ns[target] < columns.end_ns[steps[source]]]] = True
     return holds
 
 
@@ -177,14 +183,19 @@ def _lanes_with_backward(
     phase: NDArray[np.int8],
     source: NDArray[np.int64],
     target: NDArray[np.int64],
-) -> NDArray[np.int64]:
-    here = columns.lane[phase == BACKWARD]
-    return np.concatenate([here, columns.lane[source[phase[target] == BACKWARD]]])
+) -> NDArray[np.bool_]:
+    """Return whether each lane has a backward, its own or one elsewhere that belongs to it."""
+    found = np.zeros(int(columns.lane.max()) + 1, bool)
+    found[columns.lane[phase == BACKWARD]] = True
+    found[columns.lane[source[phase[target] == BACKWARD]]] = True
+    return found
 
 
 def _workers(columns: _Columns, phase: NDArray[np.int8]) -> NDArray[np.int64]:
     """Return the processes that load data for others: they fetch, and do not wait for a loader."""
     fetching = columns.pid[_is_one_of(columns.category, "data_loading")]
+    if not len(fetching):
+        return fetching
     waiting = columns.pid[_begins(columns.name, LOADER_PREFIX)]
     training = columns.pid[np.isin(phase, (BACKWARD, OPTIMIZER, ZERO_GRAD))]
     return np.setdiff1d(fetching, np.concatenate([waiting, training]))
