@@ -4,11 +4,16 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from strobe.analysis.nesting import nest
+from strobe.model.tables import TABLES
+from strobe.store.parquet import TableWriter
+from strobe.store.tables import file_path, file_schema
 
 COLUMN_NS = 1000
 
@@ -59,3 +64,24 @@ def table(rows: list[tuple[str, int, int, int]]) -> pl.DataFrame:
             "unfinished": pl.repeat(False, len(rows), eager=True),
         }
     )
+
+
+def make_tables(folder: Path, spans: pl.DataFrame, threads: pl.DataFrame, **rest: Any) -> Path:
+    """Write tables; columns that are not given are null."""
+    given = {"spans": spans, "threads": threads, **rest}
+    for table in TABLES:
+        with TableWriter(file_path(folder, table), file_schema(table)) as writer:
+            if table in given:
+                frame = given[table]
+                columns = {
+                    name: frame.get_column(name, default=None) for name in file_schema(table)
+                }
+                writer.append(columns)
+    return folder
+
+
+def lanes(*rows: tuple[int | None, int | None, str | None, int | None, str | None]) -> pl.DataFrame:
+    columns = {"pid": pl.Int64, "tid": pl.Int64, "thread": pl.String, "context": pl.Int64}
+    schema = {**columns, "process": pl.String}
+    frame = pl.DataFrame(rows, schema=schema, orient="row")
+    return frame.with_columns(lane=pl.int_range(len(rows), dtype=pl.Int32))

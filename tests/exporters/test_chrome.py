@@ -14,11 +14,10 @@ import polars as pl
 import pytest
 
 import strobe
+from drawing import lanes, make_tables
 from drawing import spans as drawn
 from strobe.exporters import chrome
-from strobe.model.tables import TABLES
-from strobe.store.parquet import TableWriter
-from strobe.store.tables import file_path, file_schema, scan
+from strobe.store.tables import scan
 
 Events = dict[str, list[dict[str, Any]]]
 
@@ -171,27 +170,6 @@ def test_perfetto_reads_the_same_spans(exported: Path, tables: Path, query: Any)
 # ---- tables that our recorder does not make ------------------------------------------------------
 
 
-def make_tables(folder: Path, spans: pl.DataFrame, threads: pl.DataFrame, **rest: Any) -> Path:
-    """Write tables; columns that are not given are null."""
-    given = {"spans": spans, "threads": threads, **rest}
-    for table in TABLES:
-        with TableWriter(file_path(folder, table), file_schema(table)) as writer:
-            if table in given:
-                frame = given[table]
-                columns = {
-                    name: frame.get_column(name, default=None) for name in file_schema(table)
-                }
-                writer.append(columns)
-    return folder
-
-
-def lanes(*rows: tuple[int | None, int | None, str | None, int | None, str | None]) -> pl.DataFrame:
-    columns = {"pid": pl.Int64, "tid": pl.Int64, "thread": pl.String, "context": pl.Int64}
-    schema = {**columns, "process": pl.String}
-    frame = pl.DataFrame(rows, schema=schema, orient="row")
-    return frame.with_columns(lane=pl.int_range(len(rows), dtype=pl.Int32))
-
-
 def test_ids_that_are_unknown_or_used_twice_become_tracks_of_their_own(tmp_path: Path) -> None:
     spans = drawn("""
         a | x--
@@ -253,6 +231,8 @@ def test_columns_without_a_place_of_their_own_are_arguments(tmp_path: Path) -> N
         a | x--  y--  z--
     """).with_columns(
         phase=pl.Series(["forward", None, 'b"k']),
+        module=pl.Series([None, "model.0.linear", None]),
+        flops=pl.Series([None, 1 << 40, None], dtype=pl.Int64),
         correlation=pl.Series([5, None, None], dtype=pl.Int64),
         attributes=pl.Series([None, None, '{"a":1}'], dtype=pl.String),
         unfinished=pl.Series([False, False, True]),
@@ -264,7 +244,7 @@ def test_columns_without_a_place_of_their_own_are_arguments(tmp_path: Path) -> N
     events, _ = read(path)
     assert [e.get("args") for e in events["X"]] == [
         {"phase": "forward", "correlation": 5},
-        None,
+        {"module": "model.0.linear", "flops": 1 << 40},
         {"a": 1, "phase": 'b"k', "unfinished": True},
     ]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,44 +15,12 @@ import pytest
 import strobe
 from strobe.exporters import perfetto
 from strobe.model.text import escape
-
-BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
+from trace_reader import BEGIN, COUNTER, END, INSTANT, annotation, fields, packets
 
 
 def silent(stage: str, share: float) -> None:
     assert stage
     assert 0 <= share <= 1
-
-
-# ---- as much of a protobuf reader as these traces need -------------------------------------------
-
-
-def fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    at = 0
-    while at < len(data):
-        tag, at = varint(data, at)
-        if tag & 7 == 0:
-            value, at = varint(data, at)
-            yield tag >> 3, value
-        elif tag & 7 == 1:
-            yield tag >> 3, struct.unpack_from("<d", data, at)[0]
-            at += 8
-        else:
-            assert tag & 7 == 2
-            size, at = varint(data, at)
-            assert at + size <= len(data)
-            yield tag >> 3, data[at : at + size]
-            at += size
-
-
-def varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return value, at
 
 
 @dataclass
@@ -67,17 +34,8 @@ class Trace:
 
 
 def read(path: Path) -> Trace:
-    trace, names, categories = Trace(), {}, {}
-    for number, data in fields(path.read_bytes()):
-        assert number == 1
-        packet = dict(fields(data))
-        assert packet[10] == 1
-        if packet.get(13) == 1:
-            names, categories = {}, {}
-            assert dict(fields(packet[59])) == {58: 3}
-        for kind, entry in fields(packet.get(12, b"")):
-            values = dict(fields(entry))
-            (names if kind == 2 else categories)[values[1]] = values[2].decode()
+    trace = Trace()
+    for packet, names, categories in packets(path):
         if 6 in packet:
             for kind, entry in fields(packet[6]):
                 if kind == 1:
@@ -100,7 +58,7 @@ def read(path: Path) -> Trace:
                     "name": names[event[10]] if 10 in event else None,
                     "category": categories[event[3]] if 3 in event else None,
                     "annotations": [value for key, value in fields(packet[11]) if key == 4],
-                    "value": event.get(44),
+                    "value": struct.unpack("<d", event[44])[0] if 44 in event else None,
                 }
             )
     return trace
@@ -180,30 +138,10 @@ def test_tracks_are_named(trace: Trace) -> None:
         assert 3 in track or track[5] in trace.tracks
 
 
-def decode(annotation: bytes) -> tuple[str | None, Any]:
-    """Return the name and value of a DebugAnnotation."""
-    name, entries, value = None, [], None
-    for kind, content in fields(annotation):
-        if kind == 10:
-            name = content.decode()
-        elif kind == 2:
-            value = bool(content)
-        elif kind == 4:
-            value = content - (content >> 63 << 64)
-        elif kind == 5:
-            value = content
-        elif kind == 6:
-            value = content.decode()
-        else:
-            entries.append(decode(content))
-            value = dict(entries) if kind == 11 else [item for _, item in entries]
-    return name, value
-
-
 def test_attributes_are_annotations(trace: Trace) -> None:
     (event,) = (event for event in trace.of(BEGIN) if event["name"] == "attributed")
 
-    assert dict(map(decode, event["annotations"])) == {
+    assert dict(map(annotation, event["annotations"])) == {
         "int": 7,
         "large": str(2**63),
         "huge": str(10**400),
@@ -230,7 +168,7 @@ def test_attributes_are_annotations(trace: Trace) -> None:
 def test_unfinished_spans_say_so(trace: Trace) -> None:
     (event,) = (event for event in trace.of(BEGIN) if event["name"] == "left open")
 
-    assert list(map(decode, event["annotations"])) == [("rank", 3), ("unfinished", True)]
+    assert list(map(annotation, event["annotations"])) == [("rank", 3), ("unfinished", True)]
 
 
 def test_perfetto_reads_the_same_spans(

@@ -2,11 +2,13 @@
 """Whatever a program does with spans, both recorders tell the same true story of it.
 
 Programs are drawn by hypothesis: threads that begin and end spans in any order, some of them the
-same object, some never ended. The oracle below knows only the order of the calls.
+same object, some never ended, with instants, counters and steps between. The oracle below knows
+only the order of the calls. What is exported and read back must be what the tables say.
 """
 
 import asyncio
 import importlib
+import os
 import queue
 import socket
 import tempfile
@@ -14,26 +16,34 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from round_trip import check_exports
 from strobe.finalize.build import build
 from strobe.model import check
 from strobe.store import manifest, tables
+from strobe.store.parquet import TableWriter
 
 THREADS = 3
 OBJECTS = 4
+WINDOW = 0
+POINTS = {"instants": "instant", "counters": "counter", "steps": "step"}
 
-# (thread, "begin" or "end", which span object)
+# (thread, what it calls, on which span object or with which number)
 Call = tuple[int, str, int]
 programs = st.lists(
     st.tuples(
-        st.integers(0, THREADS - 1), st.sampled_from(["begin", "end"]), st.integers(0, OBJECTS - 1)
+        st.integers(0, THREADS - 1),
+        st.sampled_from(["begin", "begin", "end", "end", "instant", "counter", "step"]),
+        st.integers(0, OBJECTS - 1),
     ),
     max_size=40,
 )
@@ -90,8 +100,8 @@ class Story:
 
 
 @contextmanager
-def recorded(core: ModuleType) -> Iterator[Callable[[], pl.DataFrame]]:
-    """Record what happens inside; the function that it gives returns the spans afterwards."""
+def recorded(core: ModuleType) -> Iterator[Callable[[], Path]]:
+    """Record what happens inside; the function that it gives makes the tables afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         recording = Path(folder)
         (recording / "log").mkdir()
@@ -99,7 +109,7 @@ def recorded(core: ModuleType) -> Iterator[Callable[[], pl.DataFrame]]:
         start = manifest.Anchor.now(core.clock_ns)
         core.start(str(recording / "log"))
 
-        def spans() -> pl.DataFrame:
+        def make_tables() -> Path:
             stop = manifest.Anchor.now(core.clock_ns)
             core.stop()
             described = manifest.Manifest(
@@ -109,16 +119,18 @@ def recorded(core: ModuleType) -> Iterator[Callable[[], pl.DataFrame]]:
                 recorder="any",
                 host=socket.gethostname(),
                 boot="",
-                pid=0,
-                process_start=0,
+                pid=os.getpid(),
+                process_start=manifest.process_start(os.getpid()) or 0,
                 log="log",
                 start=start,
                 stop=stop,
+                window=WINDOW,
+                ended_with_step=True,
             )
             build(recording, described, recording, lambda _stage, _share: None)
-            return tables.scan(recording, "spans").collect()
+            return recording
 
-        yield spans
+        yield make_tables
 
 
 class Crew:
@@ -151,22 +163,75 @@ class Crew:
             thread.join()
 
 
+def perform(core: ModuleType, call: str, number: int, span: Any) -> Callable[[], object]:
+    """Return what a thread has to do for a call."""
+    if call == "instant":
+        return partial(core.instant, f"instant {number}", number=number)
+    if call == "counter":
+        return partial(core.counter, f"counter {number}", number / 3)
+    if call == "step":
+        return partial(core.step, WINDOW, number, core.clock_ns(), number, number % 2 == 1)
+    return partial(getattr(span, call))
+
+
+def busy_ns(spans: list[tuple[int, int]]) -> int:
+    """How many nanoseconds lie in at least one of these (start, duration)."""
+    total, free_ns = 0, 0
+    for start_ns, dur_ns in sorted(spans):
+        end_ns = start_ns + dur_ns
+        total += max(0, end_ns - max(start_ns, free_ns))
+        free_ns = max(free_ns, end_ns)
+    return total
+
+
+def check_self_times(spans: pl.DataFrame) -> None:
+    """The self times of each lane sum to its busy time."""
+    for _, lane in spans.group_by("lane"):
+        assert lane["self_ns"].sum() == busy_ns(lane.select("start_ns", "dur_ns").rows())
+
+
+def write_links(recording: Path, pairs: list[tuple[int, int]]) -> None:
+    schema = tables.empty("links").schema
+    rows = [("backward", source, target) for source, target in pairs]
+    frame = pl.DataFrame(rows, schema=schema, orient="row")
+    path = tables.file_path(recording, "links")
+    with TableWriter(path, tables.file_schema("links")) as writer:
+        writer.append(frame.to_dict())
+
+
+rows_of_spans = st.integers(0, 20)
+
+
 @settings(max_examples=60, deadline=None)
-@given(program=programs)
-def test_calls_in_any_order_on_any_thread(core: ModuleType, program: list[Call]) -> None:
+@given(program=programs, pairs=st.lists(st.tuples(rows_of_spans, rows_of_spans), max_size=8))
+def test_calls_in_any_order_on_any_thread(
+    core: ModuleType, program: list[Call], pairs: list[tuple[int, int]]
+) -> None:
     story, crew = Story(), Crew()
     try:
-        with recorded(core) as spans:
-            objects = [core.span(f"span {number}") for number in range(OBJECTS)]
+        with recorded(core) as make_tables:
+            objects = [core.span(f"span {n}", number=n) for n in range(OBJECTS)]
             for now, (thread, call, number) in enumerate(program):
-                crew.run(thread, getattr(objects[number], call))
-                getattr(story, call)(thread, f"span {number}", now)
-            table = spans()
+                crew.run(thread, perform(core, call, number, objects[number]))
+                if call in ("begin", "end"):
+                    getattr(story, call)(thread, f"span {number}", now)
+            recording = make_tables()
+            table = tables.scan(recording, "spans").collect()
+            points = [tables.scan(recording, name).collect() for name in POINTS]
+            write_links(recording, pairs)
+            check_exports(recording, recording)
     finally:
         crew.dismiss()
 
     assert check(table) == []
+    check_self_times(table)
     assert table.select("name", "parent", "unfinished").rows() == story.rows(len(program))
+    for frame, (name, call) in zip(points, POINTS.items(), strict=True):
+        column = "step" if name == "steps" else "name"
+        expected = [
+            n if name == "steps" else f"{call} {n}" for _, made, n in program if made == call
+        ]
+        assert frame[column].to_list() == expected
 
 
 trees = st.recursive(st.just([]), lambda inner: st.lists(inner, max_size=3), max_leaves=8)
@@ -187,11 +252,14 @@ def test_tasks_that_take_turns_do_not_nest_in_each_other(core: ModuleType, fores
     async def run() -> None:
         await asyncio.gather(*(walk(tree, str(number)) for number, tree in enumerate(forest)))
 
-    with recorded(core) as spans:
+    with recorded(core) as make_tables:
         asyncio.run(run())
-        table = spans()
+        recording = make_tables()
+        table = tables.scan(recording, "spans").collect()
+        check_exports(recording, recording)
 
     assert check(table) == []
+    check_self_times(table)
     names = table["name"].to_list()
     parents = [None if row is None else names[row] for row in table["parent"]]
     # A node's path says whose child it is.

@@ -22,12 +22,13 @@ from strobe.store.tables import empty, scan
 Int32: TypeAlias = NDArray[np.int32]
 Int64: TypeAlias = NDArray[np.int64]
 
+# Columns for which the foreign formats have no place of their own.
+_EXTRA = ("phase", "module", "device", "stream", "correlation", "sequence", "flops")
+_EXTRA_TEXTS = ("phase", "module")
 SPAN_COLUMNS = (
     *("name", "category", "start_ns", "dur_ns", "lane", "attributes", "unfinished"),
-    *("phase", "device", "stream", "correlation", "sequence"),
+    *_EXTRA,
 )
-# Columns for which the foreign formats have no place of their own.
-_EXTRA = ("phase", "device", "stream", "correlation", "sequence")
 _DTYPES = empty("spans").schema
 # What Python's JSON has and others refuse: these constants, and half of a pair of \u escapes.
 _NOT_JSON = r"NaN|Infinity|\\u[dD][89a-fA-F]"
@@ -90,6 +91,23 @@ def read_steps(tables: Path, lane: int) -> Iterator[Batch]:
     )
     if rows.height:
         yield Batch(rows, 0.0)
+
+
+def read_counters(tables: Path) -> Iterator[pl.DataFrame]:
+    """Return the counters in batches, then memory in use as one counter per device."""
+    for rows, _ in read_batches(tables, "counters"):
+        yield rows
+    lanes = scan(tables, "threads").group_by("pid").agg(pl.min("lane")).collect()
+    # A block that was there before has no lane: any of its process will do.
+    of_process = pl.col("pid").replace_strict(lanes["pid"], lanes["lane"], default=None)
+    device = pl.concat_str(pl.lit("device "), pl.col("device")).fill_null("host")
+    for rows, _ in read_batches(tables, "allocations"):
+        yield rows.filter(pl.col("allocated_bytes").is_not_null()).select(
+            "start_ns",
+            pl.format("allocated_bytes ({})", device).alias("name"),
+            pl.col("allocated_bytes").cast(pl.Float64).alias("value"),
+            pl.coalesce("lane", of_process).alias("lane"),
+        )
 
 
 def read_metadata(tables: Path) -> dict[str, str]:
@@ -185,7 +203,7 @@ def arguments(rows: pl.DataFrame) -> pl.Series | None:
         inner = attributes.str.strip_chars().str.slice(1).str.head(-1)
         parts.append(pl.lit(inner.set(inner == "", None)))
     for name in extra:
-        value = pl.lit(_quoted(rows[name])) if name == "phase" else pl.col(name)
+        value = pl.lit(_quoted(rows[name])) if name in _EXTRA_TEXTS else pl.col(name)
         # Nothing where the value is null: concat_str leaves such parts out.
         parts.append(pl.concat_str(pl.lit(f'"{name}":'), value))
     if unfinished:

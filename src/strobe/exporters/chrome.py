@@ -3,11 +3,14 @@
 
     {"traceEvents":[
     {"ph":"X","name":"forward","cat":"user","ts":1.250,"dur":0.750,"pid":7,"tid":7,"args":{...}},
+    {"ph":"s","id":1,"name":"backward","cat":"link","ts":1.250,"pid":7,"tid":7},
     ...
     ],"displayTimeUnit":"ns","metadata":{...},"completeness":[...]}
 
 Times are microseconds with three decimals, so exact; `metadata.base_ns` is to be added to get those
-of the tables (0 unless the host had been up so long that a double could not hold them).
+of the tables (0 unless the host had been up so long that a double could not hold them). A link is
+an arrow from "s" to "f", each at the start of its span: viewers know the span by its track and time
+alone, so of several that start there in the same nanosecond they take the innermost one.
 """
 
 from __future__ import annotations
@@ -22,7 +25,9 @@ import numpy as np
 import polars as pl
 
 from strobe.exporters._lanes import Lanes, read_lanes
+from strobe.exporters._links import Ends, ends_within, read_ends
 from strobe.exporters._rows import (
+    NO_PIECES,
     SPAN_COLUMNS,
     Batch,
     Int32,
@@ -35,6 +40,7 @@ from strobe.exporters._rows import (
     join_column,
     numbers,
     read_batches,
+    read_counters,
     read_metadata,
     read_number,
     read_steps,
@@ -79,10 +85,9 @@ class _Writer:
     def write(self) -> None:
         self._file.write(b'{"traceEvents":[\n')
         self._write_spans(read_steps(self._tables, self._lanes.steps))
-        self._write_spans(read_batches(self._tables, "spans", SPAN_COLUMNS))
+        self._write_spans(read_batches(self._tables, "spans", SPAN_COLUMNS), links=True)
         self._write_instants()
         self._write_counters()
-        # Flow arrows ("s", "f") of a table of links would come here.
         names = [*_process_names(self._lanes, self._metadata), *self._track_names()]
         self._file.write(b",\n".join(_encode(event) for event in names))
         completeness = scan(self._tables, "completeness").collect().to_dicts()
@@ -91,8 +96,10 @@ class _Writer:
         self._file.write(b"\n]," + _encode(end)[1:] + b"\n")
         self._progress("exporting", 1.0)
 
-    def _write_spans(self, batches: Iterator[Batch]) -> None:
+    def _write_spans(self, batches: Iterator[Batch], *, links: bool = False) -> None:
         tracks = writers.Tracks()
+        ends = read_ends(self._tables) if links else None
+        written = 0
         on_lane: Counter[int] = Counter()
         known = len(self._tracks)
         for rows, share in batches:
@@ -107,8 +114,17 @@ class _Writer:
                 on_lane[number] += 1
             places = [self._place(lane, tid) for lane, _, tid in self._tracks[known:]]
             head, heads = _span_heads(rows)
-            self._write_rows(head, heads, start_ns, dur_ns, track, places, arguments(rows))
+            given = join_column(arguments(rows))
+            self._write_rows(head, join(heads), start_ns, dur_ns, track, join(places), given)
+            if ends is not None:
+                some = ends_within(ends, written, len(rows))
+                self._write_flows(some, start_ns[some.row], track[some.row], join(places))
+            written += len(rows)
             self._progress("exporting", 0.9 * share)
+
+    def _write_flows(self, ends: Ends, start_ns: Int64, track: Int32, places: Pieces) -> None:
+        head = np.arange(len(ends.row), dtype=np.int32)
+        self._write_rows(head, _flow_heads(ends), start_ns, _NO_DURATIONS, track, places, NO_PIECES)
 
     def _write_instants(self) -> None:
         places = [self._place(lane, own.tid) for lane, own in enumerate(self._lanes.lanes)]
@@ -117,37 +133,36 @@ class _Writer:
             heads = [_head("i", name, '"s":"t",') for name in names]
             lane = self._number_lanes(rows)
             start_ns = numbers(rows["start_ns"])
-            self._write_rows(code, heads, start_ns, _NO_DURATIONS, lane, places, arguments(rows))
+            given = join_column(arguments(rows))
+            self._write_rows(code, join(heads), start_ns, _NO_DURATIONS, lane, join(places), given)
 
     def _write_counters(self) -> None:
         processes = self._lanes.processes
         places = [f',"pid":{processes[lane.process].pid}'.encode() for lane in self._lanes.lanes]
-        for rows, _ in read_batches(self._tables, "counters"):
+        for rows in read_counters(self._tables):
             code, names = distinct(rows["name"])
             heads = [_head("C", name) for name in names]
             lane = self._number_lanes(rows)
             start_ns = numbers(rows["start_ns"])
-            values = _counter_arguments(rows["value"])
-            self._write_rows(code, heads, start_ns, _NO_DURATIONS, lane, places, values)
+            given = join_column(_counter_arguments(rows["value"]))
+            self._write_rows(code, join(heads), start_ns, _NO_DURATIONS, lane, join(places), given)
 
     def _write_rows(
         self,
         head: Int32,
-        heads: Iterable[bytes],
+        heads: Pieces,
         start_ns: Int64,
         dur_ns: Int64,
         track: Int32,
-        places: Iterable[bytes],
-        values: pl.Series | None,
+        places: Pieces,
+        given: Pieces,
     ) -> None:
         if self._base_ns:
             start_ns = start_ns - self._base_ns
-        pieces: list[Pieces] = [join(heads), join(places), join_column(values)]
 
         def write(out: bytearray, first: int) -> tuple[int, int]:
-            front, place, given = pieces
             return writers.chrome_events(
-                *(out, head, *front, start_ns, dur_ns, track, *place, *given, first)
+                *(out, head, *heads, start_ns, dur_ns, track, *places, *given, first)
             )
 
         self._room.fill(write, len(head))
@@ -195,6 +210,15 @@ def _span_heads(rows: pl.DataFrame) -> tuple[Int32, list[bytes]]:
     head, pairs = combine(name, category, len(categories))
     quoted = [f'"cat":{_quote(text)},' if text else "" for text in categories]
     return head, [_head("X", names[first], quoted[second]) for first, second in pairs]
+
+
+def _flow_heads(ends: Ends) -> Pieces:
+    """Return one piece for each end: its event up to its time."""
+    begins = pl.Series(['{"ph":"f","bp":"e","id":', '{"ph":"s","id":'])
+    names = [f',"name":{_quote(kind)},"cat":"link","ts":' for kind in ends.kinds]
+    begin = begins.gather(ends.is_source.astype(np.int64))
+    name = pl.Series(names, dtype=pl.String).gather(ends.kind)
+    return join_column(begin + pl.Series(ends.link).cast(pl.String) + name)
 
 
 def _head(phase: str, name: str, more: str = "") -> bytes:

@@ -21,6 +21,7 @@ import numpy as np
 import polars as pl
 
 from strobe.exporters._lanes import read_lanes
+from strobe.exporters._links import Ends, ends_within, insert, read_ends
 from strobe.exporters._rows import (
     NO_PIECES,
     SPAN_COLUMNS,
@@ -34,6 +35,7 @@ from strobe.exporters._rows import (
     join_column,
     numbers,
     read_batches,
+    read_counters,
     read_metadata,
     read_number,
     read_steps,
@@ -112,15 +114,17 @@ class _Writer:
         for lane in range(self._lanes.steps):
             self._describe_lane(lane)
         self._write_spans(read_steps(self._tables, self._lanes.steps))
-        self._write_spans(read_batches(self._tables, "spans", SPAN_COLUMNS))
+        self._write_spans(read_batches(self._tables, "spans", SPAN_COLUMNS), links=True)
         self._write_instants()
         self._write_counters()
         self._progress("exporting", 1.0)
 
     # ---- events ----
 
-    def _write_spans(self, batches: Iterator[Batch]) -> None:
+    def _write_spans(self, batches: Iterator[Batch], *, links: bool = False) -> None:
         tracks = writers.Tracks()
+        ends = read_ends(self._tables) if links else None
+        written = 0
         on_lane: Counter[int] = Counter()
         uuids: list[int] = []
         for rows, share in batches:
@@ -129,6 +133,10 @@ class _Writer:
             track = np.empty(len(rows), np.int32)
             head, heads = self._intern(rows, _BEGIN)
             texts, at = _annotations(arguments(rows))
+            if ends is not None:
+                some_ends = ends_within(ends, written, len(rows))
+                texts, at = _add_flows(Pieces(texts, at), some_ends, len(rows))
+            written += len(rows)
             for first in range(0, len(rows), _STEP_ROWS):
                 some = slice(first, first + _STEP_ROWS)
                 turns, made = tracks.place(
@@ -154,7 +162,7 @@ class _Writer:
     def _write_counters(self) -> None:
         uuids: dict[tuple[int, str], int] = {}
         processes = np.array([lane.process for lane in self._lanes.lanes], np.int32)
-        for rows, _ in read_batches(self._tables, "counters"):
+        for rows in read_counters(self._tables):
             process = processes[self._number_lanes(rows)]
             name, names = distinct(rows["name"])
             track, pairs = combine(name, process, len(self._lanes.processes))
@@ -287,6 +295,16 @@ def _annotations(objects: pl.Series | None) -> Pieces:
         return NO_PIECES
     texts, at = writers.annotate(*join_column(objects))
     return Pieces(texts, np.frombuffer(at, np.int64))
+
+
+def _add_flows(bodies: Pieces, ends: Ends, rows: int) -> Pieces:
+    """Add flow_ids (47) and terminating_flow_ids (48) to the bodies: fixed64, ten bytes each."""
+    if len(ends.row) == 0:
+        return bodies
+    flows = np.empty((len(ends.row), 10), np.uint8)
+    flows[:, :2] = np.where(ends.is_source[:, None], [0xF9, 0x02], [0x81, 0x03])
+    flows[:, 2:] = ends.link.astype("<i8").view(np.uint8).reshape(-1, 8)
+    return insert(bodies, flows, ends.row, rows)
 
 
 def _chunks(entries: Iterable[bytes], size_bytes: int) -> Iterator[bytes]:

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ends of links, by the span at which they are: what formats call flows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from strobe.exporters._rows import Int32, Int64, Pieces, distinct, numbers
+from strobe.store.tables import scan
+
+
+class Ends(NamedTuple):
+    """One row per end of a link, sorted by `row`."""
+
+    row: Int64
+    """The span's row number."""
+    link: Int64
+    """The link's number, from 1: both of its ends have it, and no other."""
+    is_source: NDArray[np.bool_]
+    kind: Int32
+    """Place in `kinds`."""
+    kinds: list[str]
+
+
+def read_ends(tables: Path) -> Ends:
+    """Return the ends of all links whose source began first, 21 bytes for each.
+
+    Viewers find an arrow's head by what came before it: one that points back cannot be shown.
+    """
+    count = scan(tables, "spans").select(pl.len()).collect().item()
+    forward = pl.col("source").ge(0) & (pl.col("source") < pl.col("target"))
+    found = (
+        scan(tables, "links")
+        .with_row_index("link", offset=1)
+        .filter(forward & (pl.col("target") < count))
+        .collect()
+    )
+    row = np.concatenate([numbers(found["source"]), numbers(found["target"])])
+    order = np.argsort(row, kind="stable")
+    link = numbers(found["link"]).astype(np.int64)
+    kind, kinds = distinct(found["kind"].fill_null("link"))
+    is_source = order < len(found)
+    return Ends(row[order], np.tile(link, 2)[order], is_source, np.tile(kind, 2)[order], kinds)
+
+
+def ends_within(ends: Ends, first: int, count: int) -> Ends:
+    """Return the ends at `count` spans from row `first` on, their rows counted from there."""
+    some = slice(*np.searchsorted(ends.row, [first, first + count]))
+    row = ends.row[some] - first
+    return Ends(row, ends.link[some], ends.is_source[some], ends.kind[some], ends.kinds)
+
+
+def insert(bodies: Pieces, items: NDArray[np.uint8], row: Int64, rows: int) -> Pieces:
+    """Return the bodies of `rows` rows, each followed by its items: bytes of one size, by row."""
+    given = np.frombuffer(bodies.texts, np.uint8)
+    old_at = bodies.at if len(bodies.at) else np.zeros(rows + 1, np.int64)
+    size = items.shape[1]
+    added_at = np.zeros(rows + 1, np.int64)
+    np.cumsum(np.bincount(row, minlength=rows) * size, out=added_at[1:])
+    at = old_at + added_at
+    # An item lies behind its row's body, and behind all items before it.
+    place = old_at[row + 1] + size * np.arange(len(row))
+    is_item = np.zeros(at[-1], bool)
+    is_item[(place[:, None] + np.arange(size)).ravel()] = True
+    texts = np.empty(at[-1], np.uint8)
+    texts[is_item] = items.ravel()
+    texts[~is_item] = given
+    return Pieces(texts.tobytes(), at)
