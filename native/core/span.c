@@ -233,6 +233,7 @@ PyObject *span_of_category(PyObject *Py_UNUSED(module), PyObject *arguments) {
   if (!PyArg_ParseTuple(arguments, "Ub|O!", &name, &category, &PyDict_Type, &attributes)) {
     return NULL;
   }
+  if (attributes && PyDict_GET_SIZE(attributes) == 0) attributes = NULL;
   PyObject *span = make_span(&SpanType, name, Py_XNewRef(attributes));
   if (span) ((Span *)span)->category = category;
   return span;

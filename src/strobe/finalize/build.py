@@ -62,7 +62,7 @@ def build(recording: Path, manifest: Manifest, into: Path, progress: Progress) -
     spans, unfinished = _cut(log, window)
     progress("nesting", 0.3)
     parent, self_ns = nest(spans.lane, spans.start_ns, spans.start_ns + spans.dur_ns)
-    derived = derive(spans, parent, log)
+    derived = derive(spans, parent, log, _groups(manifest))
     with TableWriter(file_path(into, "spans"), file_schema("spans")) as writer:
         _write_spans(writer, spans, parent, self_ns, unfinished, log, derived, progress)
     _write(into, "operators", _operators(spans, self_ns, log.names))
@@ -75,7 +75,7 @@ def build(recording: Path, manifest: Manifest, into: Path, progress: Progress) -
     counters = _within(log.counters, window)
     _write(into, "instants", _points(instants, log, attributes=True))
     _write(into, "counters", _counters(counters, log))
-    _write(into, "collectives", dict(empty("collectives").to_dict()))
+    _write(into, "collectives", derived.collectives)
     _write(into, "threads", _threads(log))
     completeness = _completeness(
         manifest,
@@ -90,6 +90,14 @@ def build(recording: Path, manifest: Manifest, into: Path, progress: Progress) -
     _write(into, "completeness", completeness)
     _write(into, "metadata", _metadata(manifest, processes, window))
     progress("done", 1.0)
+
+
+def _groups(manifest: Manifest) -> dict[str, Any]:
+    """Return the groups of processes that sources know, by name."""
+    found: dict[str, Any] = {}
+    for report in manifest.sources.values():
+        found.update(report["facts"].get("groups", {}))
+    return found
 
 
 def _name_threads(log: Log, manifest: Manifest) -> None:

@@ -55,10 +55,10 @@ class Gathered:
 
     def take(self, rows: NDArray[Any]) -> Gathered:
         """Return the rows at these places, or where this mask is true."""
-        columns: dict[str, Any] = vars(self)
-        return Gathered(
-            **{name: None if column is None else column[rows] for name, column in columns.items()}
-        )
+        taken: dict[str, Any] = {
+            name: None if column is None else column[rows] for name, column in vars(self).items()
+        }
+        return Gathered(**taken)
 
 
 @dataclass

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from strobe.analysis.ancestors import innermost
+from strobe.analysis.collectives import collectives
 from strobe.analysis.flops import flops_column
 from strobe.analysis.nesting import nest
 from strobe.analysis.phases import phases
@@ -29,6 +31,7 @@ class Derived:
     """Columns of `spans` that follow from the others, None where all is null, and `links`."""
 
     links: dict[str, Column]
+    collectives: dict[str, Column]
     phase: Coded | None = None
     module: Coded | None = None
     flops: pl.Series | None = None
@@ -38,19 +41,17 @@ _BACKWARD, _MODULE = CATEGORIES.index("backward"), CATEGORIES.index("module")
 _HOST = -1
 
 
-def derive(spans: Gathered, parent: Rows, log: Log) -> Derived:
+def derive(
+    spans: Gathered, parent: Rows, log: Log, groups: Mapping[str, Mapping[str, Any]]
+) -> Derived:
     """Find out what frameworks do not say; a user's spans alone have nothing of it."""
     if not spans.category.any():
-        return Derived(links=dict(empty("links").to_dict()))
+        return Derived(
+            links=dict(empty("links").to_dict()), collectives=dict(empty("collectives").to_dict())
+        )
     pids, _ = lane_ids(log)
     process = _processes(log)[spans.lane]
     forward, backward = link_backward(spans, parent, process)
-    links = pl.concat(
-        [
-            _links("backward", forward, backward),
-            _links("launch", *link_launches(spans, process)),
-        ]
-    )
     layer = modules(spans, parent, forward, backward)
     names = pl.Series(log.names, dtype=pl.String)
     frame = pl.DataFrame(
@@ -64,11 +65,24 @@ def derive(spans: Gathered, parent: Rows, log: Log) -> Derived:
             "parent": known(parent),
         }
     )
-    phase = phases(frame, links).cast(pl.Enum(PHASES)).to_physical().cast(pl.Int32).fill_null(-1)
     attributes = pl.Series([*log.attributes, None], dtype=pl.String)
     texts = attributes.gather(np.where(spans.attributes < 0, len(log.attributes), spans.attributes))
+    communication = frame.with_columns(process=process, attributes=texts).with_row_index("row")
+    exchanged = collectives(
+        communication.filter(pl.col("category") == "communication").sort("start_ns"), groups
+    )
+    asked = exchanged.drop_nulls("work")
+    links = pl.concat(
+        [
+            _links("backward", forward, backward),
+            _links("launch", *link_launches(spans, process)),
+            _links("launch", asked["span"].to_numpy(), asked["work"].to_numpy()),
+        ]
+    )
+    phase = phases(frame, links).cast(pl.Enum(PHASES)).to_physical().cast(pl.Int32).fill_null(-1)
     return Derived(
         links=dict(links.to_dict()),
+        collectives=dict(exchanged.to_dict()),
         phase=Coded(phase.to_numpy(), PHASES),
         module=None if layer is None else Coded(np.append(spans.name, -1)[layer], log.names),
         flops=flops_column(frame["name"], texts),

@@ -173,7 +173,7 @@ COLLECTIVES = _table(
     dtype=("string", "of its elements, null where unknown"),
     start_ns=("int64", "when the program asked for it"),
     dur_ns=("int64", "until it was complete"),
-    wait_ns=("int64", "of that, how long the program's thread was held up, null where unknown"),
+    wait_ns=("int64", "how long the call and the wait for it held the program up, null if unknown"),
     span=("int64", "row in `spans` of the program's call"),
     work=("int64", "row in `spans` of the backend's work, null where it is not seen"),
 )

@@ -270,7 +270,7 @@ class span:
 def source_span(name: str, category: int, attributes: dict[str, Any] | None = None, /) -> span:
     """Return a span that is not the user's; the category is a place in CATEGORIES."""
     made = span(name)
-    made._attributes = attributes
+    made._attributes = attributes or None
     made._category = category << 40
     return made
 

@@ -160,6 +160,7 @@ def _build(compiler: str, path: Path, failed: Path) -> None:
     root = Path(torch.__file__).parent
     command = [
         *(compiler, "-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-DNDEBUG"),
+        *(("-DUSE_DISTRIBUTED",) if torch.distributed.is_available() else ()),
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
         f"-I{_HEADER.parent}",
         f"-I{root / 'include'}",

@@ -6,6 +6,10 @@
 #include <ATen/record_function.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/csrc/profiler/orchestration/observer.h>
+#ifdef USE_DISTRIBUTED
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/custom_class.h>
+#endif
 
 #include <pthread.h>
 
@@ -24,6 +28,7 @@ enum Option : uint32_t {
   kStrides = 2,
   kConcrete = 4,  // what FLOPs need besides shapes
   kMemory = 8,
+  kCommunication = 16,  // the inputs of collectives, whatever the others say
 };
 
 const StrobeSource *recorder;
@@ -94,7 +99,7 @@ const Name &find_name(Thread &thread, const char *name, at::RecordScope scope, u
 }
 
 // A key that tells all inputs apart whose description differs: for each its kind, then its numbers.
-enum Kind : int64_t { kTensor = 1, kTensors, kScalar, kScalars, kOther, kIntegers, kText };
+enum Kind : int64_t { kTensor = 1, kTensors, kScalar, kScalars, kOther, kIntegers, kText, kGroup };
 
 void add_tensor(std::vector<int64_t> &key, const at::Tensor &tensor, uint32_t wanted) {
   if (!tensor.defined()) {
@@ -124,12 +129,29 @@ bool is_concrete(const c10::IValue &value) {
   return value.isInt() || value.isBool() || value.isIntList() || value.isString();
 }
 
+void add_text(std::vector<int64_t> &key, Kind kind, const std::string &text) {
+  key.push_back(kind);
+  key.push_back(static_cast<int64_t>(text.size()));
+  key.insert(key.end(), text.begin(), text.end());
+}
+
+// The group of processes that a collective is among; false if the value is none.
+bool add_group(std::vector<int64_t> &key, const c10::IValue &value) {
+#ifdef USE_DISTRIBUTED
+  if (!value.isObject()) return false;
+  static const c10::TypePtr group_type = c10::getCustomClassType<c10::intrusive_ptr<c10d::ProcessGroup>>();
+  if (value.type() != group_type) return false;
+  add_text(key, kGroup, value.toCustomClass<c10d::ProcessGroup>()->getGroupName());
+  return true;
+#else
+  (void)key, (void)value;
+  return false;
+#endif
+}
+
 void add_concrete(std::vector<int64_t> &key, const c10::IValue &value) {
   if (value.isString()) {
-    const std::string &text = value.toStringRef();
-    key.push_back(kText);
-    key.push_back(static_cast<int64_t>(text.size()));
-    key.insert(key.end(), text.begin(), text.end());
+    add_text(key, kText, value.toStringRef());
     return;
   }
   key.push_back(kIntegers);
@@ -143,8 +165,11 @@ void add_concrete(std::vector<int64_t> &key, const c10::IValue &value) {
   key.push_back(value.isBool() ? value.toBool() : value.toInt());
 }
 
+// What is kept of an input that is no tensor, besides its type.
+enum Detail { kNoDetail, kConcreteInputs, kGroupInput };
+
 void add_input(std::vector<int64_t> &key, const c10::IValue &value, uint32_t wanted,
-               bool concrete) {
+               Detail detail) {
   if (value.isTensor()) {
     key.push_back(kTensor);
     add_tensor(key, value.toTensor(), wanted);
@@ -156,8 +181,10 @@ void add_input(std::vector<int64_t> &key, const c10::IValue &value, uint32_t wan
       add_tensor(key, tensor, wanted);
       key[count]++;
     }
-  } else if (concrete && is_concrete(value)) {
+  } else if (detail == kConcreteInputs && is_concrete(value)) {
     add_concrete(key, value);
+  } else if (detail == kGroupInput && add_group(key, value)) {
+    return;
   } else if (value.isScalar()) {
     key.push_back(kScalar);
   } else if (value.isList()) {
@@ -186,10 +213,11 @@ class Description {
     text_ = "{\"shapes\": [" + shapes_ + "], \"dtypes\": [" + dtypes_ + "]";
     if (wanted & kStrides) text_ += ", \"strides\": [" + strides_ + "]";
     if (!concrete_.empty()) text_ += ", \"concrete\": {" + concrete_ + "}";
+    if (!group_.empty()) text_ += ", \"group\": \"" + group_ + "\", \"dtype\": \"" + dtype_ + '"';
     text_ += '}';
   }
 
-  const std::string &text() const {
+  const std::string &json() const {
     return text_;
   }
 
@@ -212,7 +240,11 @@ class Description {
         dtype = integers();
         break;
       case kText:
-        string();
+        name_concrete();
+        concrete_ += '"' + text() + '"';
+        break;
+      case kGroup:
+        group_ = text();
         break;
       case kScalar:
         dtype = "Scalar";
@@ -278,22 +310,22 @@ class Description {
     return "Scalar";
   }
 
-  // Only letters: it is one of torch's own words.
-  void string() {
-    name_concrete();
-    concrete_ += '"';
+  // One of torch's own words, or the name of a group.
+  std::string text() {
+    std::string text;
     for (int64_t length = *at_++; length > 0; length--) {
       char letter = static_cast<char>(*at_++);
-      concrete_ += letter >= 'a' && letter <= 'z' ? letter : '?';
+      bool plain = letter >= ' ' && letter <= '~' && letter != '"' && letter != '\\';
+      text += plain ? letter : '?';
     }
-    concrete_ += '"';
+    return text;
   }
 
   const int64_t *at_;
   uint32_t wanted_;
   std::optional<c10::FunctionSchema> schema_;
   size_t number_ = 0;
-  std::string dtype_, shapes_, dtypes_, strides_, concrete_, text_;
+  std::string dtype_, shapes_, dtypes_, strides_, concrete_, group_, text_;
 };
 
 bool needs_concrete(const std::string &name) {
@@ -308,15 +340,17 @@ uint32_t find_inputs(Thread &thread, const at::RecordFunction &function, const N
   if (inputs.empty()) return 0;
   std::vector<int64_t> &key = thread.key;
   key.clear();
-  bool concrete = (wanted & kConcrete) && needs_concrete(name.text);
-  for (const c10::IValue &value : inputs) add_input(key, value, wanted, concrete);
+  Detail detail = kNoDetail;
+  if (name.category == STROBE_COMMUNICATION) detail = kGroupInput;
+  if ((wanted & kConcrete) && needs_concrete(name.text)) detail = kConcreteInputs;
+  for (const c10::IValue &value : inputs) add_input(key, value, wanted, detail);
   uint64_t hash = wanted;
   for (int64_t number : key) hash = (hash ^ static_cast<uint64_t>(number)) * 0x9e3779b97f4a7c15u;
   if (thread.inputs.empty()) thread.inputs.resize(Thread::kInputs);
   Inputs &known = thread.inputs[hash >> 52];
   if (known.serial == name.serial && known.key == key) return known.id;
   Description description(key, wanted, function);
-  known.id = recorder->text(description.text().data(), description.text().size());
+  known.id = recorder->text(description.json().data(), description.json().size());
   known.serial = known.id ? name.serial : 0;
   known.key = key;
   return known.id;
@@ -371,8 +405,9 @@ std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction &function) {
     span.serial = serial;
     span.name = name.id;
     span.category = name.category;
-    span.attributes =
-        wanted & (kShapes | kConcrete) ? find_inputs(thread, function, name, wanted) : 0;
+    bool described = wanted & (kShapes | kConcrete) ||
+                     (wanted & kCommunication && name.category == STROBE_COMMUNICATION);
+    span.attributes = described ? find_inputs(thread, function, name, wanted) : 0;
     recorder->begin(&span);
     return made;
   } catch (...) {
@@ -406,6 +441,8 @@ EXPORT const char *strobe_torch_prepare(const StrobeSource *source) {
   return nullptr;
 }
 
+constexpr uint32_t kInputs = kShapes | kConcrete | kCommunication;
+
 // Says whether memory can be watched in this thread: not while torch's own profiler has it.
 EXPORT int strobe_torch_start(uint32_t wanted) {
   using c10::ThreadLocalDebugInfo;
@@ -418,7 +455,7 @@ EXPORT int strobe_torch_start(uint32_t wanted) {
   options.store(wanted);
   if (wanted & kMemory) watch_memory();
   handle = at::addGlobalCallback(at::RecordFunctionCallback(enter, leave)
-                                     .needsInputs((wanted & (kShapes | kConcrete)) != 0));
+                                     .needsInputs((wanted & kInputs) != 0));
   return !taken;
 }
 

@@ -14,14 +14,14 @@ from strobe.errors import CaptureError, UsageError
 from strobe.record import recorder
 from strobe.record.source import Report, Wants
 from strobe.sources import manager
-from strobe.sources.torch import alive, build, loading, modules
+from strobe.sources.torch import alive, build, communication, loading, modules
 from strobe.sources.torch.kineto import KinetoSession
 
 PATH_VARIABLE = "STROBE_TORCH"
 _PATHS = ("", "callback", "kineto")
 
 # Bits of the callback's options.
-_SHAPES, _STRIDES, _CONCRETE, _MEMORY = 1, 2, 4, 8
+_SHAPES, _STRIDES, _CONCRETE, _MEMORY, _COMMUNICATION = 1, 2, 4, 8, 16
 
 
 class TorchSource:
@@ -48,6 +48,7 @@ class TorchSource:
         """Choose the way, and watch data loading and the optimizer's steps."""
         if self._path is None:
             self._choose()
+        communication.attach()
         problems = loading.attach()
         if problems:
             self._missing["data_process"] = "; ".join(problems)
@@ -56,6 +57,7 @@ class TorchSource:
     def detach(self) -> None:
         """Undo it."""
         loading.detach()
+        communication.detach()
         if self._step_hook is not None:
             self._step_hook.remove()
             self._step_hook = None
@@ -90,13 +92,12 @@ class TorchSource:
         self._missing.pop("profile_memory", None)
         if self._path == "callback":
             bits = wants.shapes * _SHAPES | wants.strides * _STRIDES | wants.flops * _CONCRETE
-            if not self._library.strobe_torch_start(bits | wants.memory * _MEMORY):
+            bits |= wants.memory * _MEMORY | communication.is_used() * _COMMUNICATION
+            if not self._library.strobe_torch_start(bits):
                 self._missing["profile_memory"] = "torch's own profiler is active in this thread"
         else:
             self._kineto = KinetoSession()
-            self._kineto.start(
-                record_shapes=wants.shapes or wants.flops, profile_memory=wants.memory
-            )
+            self._kineto.start(wants)
         if wants.modules:
             modules.attach()
         self._wants = wants
@@ -163,15 +164,7 @@ def _describe() -> dict[str, Any]:
     """Return what the finalizer needs of torch: its version and its groups of processes."""
     import torch
 
-    facts: dict[str, Any] = {"version": torch.__version__}
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        world = distributed.distributed_c10d._world
-        facts["groups"] = {
-            world.pg_names[group]: sorted(ranks) for group, ranks in world.pg_group_ranks.items()
-        }
-        facts["backend"] = distributed.get_backend()
-    return facts
+    return {"version": torch.__version__, **communication.describe()}
 
 
 source = TorchSource()

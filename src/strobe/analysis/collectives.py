@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collectives: what a program asked for, what its backend did, and how long the program waited."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import polars as pl
+
+WAIT = "Work.wait"
+SCHEMA = pl.Schema(
+    {
+        "name": pl.String,
+        "backend": pl.String,
+        "group": pl.String,
+        "ranks": pl.String,
+        "bytes": pl.Int64,
+        "dtype": pl.String,
+        "start_ns": pl.Int64,
+        "dur_ns": pl.Int64,
+        "wait_ns": pl.Int64,
+        "span": pl.Int64,
+        "work": pl.Int64,
+    }
+)
+
+_CALL = "c10d::"
+# The call without its prefix and underscores: (what it is called, which input is sent, the names
+# that a backend may have for it)
+_KINDS = {
+    "allreduce": ("all_reduce", 0, ("all_reduce",)),
+    "allreduce_coalesced": ("all_reduce", 0, ("all_reduce", "allreduce_coalesced")),
+    "broadcast": ("broadcast", 0, ("broadcast",)),
+    "reduce": ("reduce", 0, ("reduce",)),
+    "allgather": ("all_gather", 1, ("all_gather",)),
+    "allgather_base": ("all_gather", 1, ("all_gather", "_all_gather_base")),
+    "allgather_coalesced": ("all_gather", 1, ("all_gather",)),
+    "allgather_into_tensor_coalesced": ("all_gather", 1, ("all_gather",)),
+    "reduce_scatter": ("reduce_scatter", 1, ("reduce_scatter", "all_reduce")),
+    "reduce_scatter_base": ("reduce_scatter", 1, ("reduce_scatter", "all_reduce")),
+    "reduce_scatter_tensor_coalesced": ("reduce_scatter", 1, ("reduce_scatter", "all_reduce")),
+    "gather": ("gather", 1, ("gather",)),
+    "scatter": ("scatter", 1, ("scatter",)),
+    "alltoall": ("all_to_all", 1, ("all_to_all",)),
+    "alltoall_base": ("all_to_all", 1, ("all_to_all",)),
+    "barrier": ("barrier", None, ("barrier",)),
+    "monitored_barrier": ("barrier", None, ("barrier",)),
+    "send": ("send", 0, ("send",)),
+    "recv": ("recv", 0, ("recv",)),
+    "recv_any_source": ("recv", 0, ("recvAnySource", "recv")),
+}
+_BACKEND = re.compile(r"(gloo|nccl|mpi|ucc|xccl|hccl):_?(\w+)")
+_BYTES = {
+    "float": 4,
+    "double": 8,
+    "c10::Half": 2,
+    "c10::BFloat16": 2,
+    "long int": 8,
+    "long": 8,
+    "int": 4,
+    "short": 2,
+    "signed char": 1,
+    "unsigned char": 1,
+    "bool": 1,
+    "c10::complex<float>": 8,
+    "c10::complex<double>": 16,
+}
+
+
+@dataclass
+class _Span:
+    row: int
+    name: str
+    process: int
+    lane: int
+    start_ns: int
+    end_ns: int
+    attributes: dict[str, Any]
+
+
+def collectives(spans: pl.DataFrame, groups: Mapping[str, Mapping[str, Any]]) -> pl.DataFrame:
+    """Return one row for each collective that the program asked for, by start: see SCHEMA.
+
+    A call and the work that it makes a backend do are one collective: the work is that of the same
+    kind and process that began first of those which began no earlier than the call and belong to no
+    call before it. It is complete when both are.
+
+    `spans` has row, name, process, lane, start_ns, dur_ns and attributes of the spans of category
+    communication, by start; `groups` has the ranks and the backend of each group, by its name.
+    """
+    found = [_read(row) for row in spans.iter_rows(named=True)]
+    calls = [span for span in found if span.name.startswith(_CALL) and _kind(span.name)]
+    work_of = _match(calls, [span for span in found if _BACKEND.fullmatch(span.name)])
+    waits = _match_waits(calls, [span for span in found if span.name == WAIT])
+    rows = [_describe(call, work_of.get(call.row), waits.get(call.row), groups) for call in calls]
+    return pl.DataFrame(rows, schema=SCHEMA)
+
+
+def _read(row: Mapping[str, Any]) -> _Span:
+    return _Span(
+        row=row["row"],
+        name=row["name"],
+        process=row["process"],
+        lane=row["lane"],
+        start_ns=row["start_ns"],
+        end_ns=row["start_ns"] + row["dur_ns"],
+        attributes=json.loads(row["attributes"] or "{}"),
+    )
+
+
+def _kind(name: str) -> tuple[str, int | None, tuple[str, ...]] | None:
+    return _KINDS.get(name.removeprefix(_CALL).strip("_"))
+
+
+def _match(calls: list[_Span], works: list[_Span]) -> dict[int, _Span]:
+    """Return the work of each call, by the call's row."""
+    waiting: dict[tuple[int, str], list[_Span]] = defaultdict(list)
+    for work in reversed(works):
+        match = _BACKEND.fullmatch(work.name)
+        assert match is not None
+        waiting[work.process, match[2]].append(work)
+    found: dict[int, _Span] = {}
+    for call in calls:
+        kind = _kind(call.name)
+        for name in kind[2] if kind else ():
+            candidates = waiting[call.process, name]
+            while candidates and candidates[-1].start_ns < call.start_ns:
+                candidates.pop()  # of a call before the recording began
+            if candidates:
+                found[call.row] = candidates.pop()
+                break
+    return found
+
+
+def _match_waits(calls: list[_Span], waits: list[_Span]) -> dict[int, int]:
+    """Return how long the program waited after each call, by the call's row.
+
+    A wait right after a call is for it; another one is for the oldest call that nobody has waited
+    for. A call that no wait is for, as those of DistributedDataParallel, is not in it.
+    """
+    found: dict[int, int] = {}
+    events = sorted([*calls, *waits], key=lambda span: span.start_ns)
+    pending: dict[tuple[int, int], list[_Span]] = defaultdict(list)
+    last: dict[tuple[int, int], _Span] = {}
+    for event in events:
+        where = event.process, event.lane
+        if event.name != WAIT:
+            pending[where].append(event)
+        elif pending[where]:
+            before = last.get(where)
+            direct = before is not None and before.name != WAIT and before in pending[where]
+            call = before if direct and before is not None else pending[where][0]
+            pending[where].remove(call)
+            found[call.row] = event.end_ns - event.start_ns
+        last[where] = event
+    return found
+
+
+def _describe(
+    call: _Span, work: _Span | None, waited_ns: int | None, groups: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    kind = _kind(call.name)
+    assert kind is not None
+    name, sent, _ = kind
+    group = call.attributes.get("group")
+    known = groups.get(group or "", {})
+    match = _BACKEND.fullmatch(work.name) if work else None
+    ranks = known.get("ranks")
+    dtype = call.attributes.get("dtype") if sent is not None else None
+    end_ns = max(call.end_ns, work.end_ns if work else 0)
+    return {
+        "name": name,
+        "backend": match[1] if match else known.get("backend"),
+        "group": group,
+        "ranks": None if ranks is None else json.dumps(ranks),
+        "bytes": _count_bytes(call.attributes, sent, dtype),
+        "dtype": dtype,
+        "start_ns": call.start_ns,
+        "dur_ns": end_ns - call.start_ns,
+        "wait_ns": None if waited_ns is None else call.end_ns - call.start_ns + waited_ns,
+        "span": call.row,
+        "work": work.row if work else None,
+    }
+
+
+def _count_bytes(attributes: Mapping[str, Any], sent: int | None, dtype: str | None) -> int | None:
+    if sent is None:
+        return 0
+    shapes = attributes.get("shapes", [])
+    size = _BYTES.get(dtype or "")
+    if size is None or sent >= len(shapes):
+        return None
+    shape = shapes[sent]
+    nested = any(isinstance(each, list) for each in shape)
+    return size * sum(prod(each) for each in (shape if nested else [shape]))

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.distributed: the groups of processes, and the time a program waits for a collective."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import Any
+
+from strobe.model.tables import CATEGORIES
+from strobe.record import recorder
+
+WAIT = "Work.wait"
+_CATEGORY = CATEGORIES.index("communication")
+
+_patched: list[tuple[Any, Any]] = []
+
+
+def is_used() -> bool:
+    """Say whether this process is one of several that work together."""
+    import torch.distributed as distributed
+
+    return bool(distributed.is_available() and distributed.is_initialized())
+
+
+def attach() -> None:
+    """Put a span around what waits for a collective; those themselves are operators."""
+    import torch.distributed as distributed
+
+    if not distributed.is_available() or _patched:
+        return
+    kind = distributed.Work
+    original = kind.wait
+
+    @wraps(original)
+    def wait(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        with recorder.core.source_span(WAIT, _CATEGORY):
+            return original(self, *arguments, **keywords)
+
+    kind.wait = wait
+    _patched.append((kind, original))
+
+
+def detach() -> None:
+    """Undo it."""
+    while _patched:
+        kind, original = _patched.pop()
+        kind.wait = original
+
+
+def describe() -> dict[str, Any]:
+    """Return the ranks and the backend of each group, by its name; nothing for a lone process."""
+    import torch.distributed as distributed
+
+    if not is_used():
+        return {}
+    world = distributed.distributed_c10d._world
+    return {
+        "groups": {
+            world.pg_names[group]: {
+                "ranks": sorted(ranks),
+                "backend": distributed.get_backend(group) if group in world.pg_map else None,
+            }
+            for group, ranks in world.pg_group_ranks.items()
+        }
+    }
