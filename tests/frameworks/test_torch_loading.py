@@ -71,14 +71,10 @@ def patched():
 
 def record(loader, epochs=1):
     before = patched()
-    assert loading.attach() == []
-    try:
+    with strobe.Profiler(output=OUT):
         assert not any(a is b for a, b in zip(before, patched()))
-        with strobe.Profiler(output=OUT):
-            batches = [batch.tolist() for _ in range(epochs) for batch in loader]
-    finally:
-        loading.detach()
-        assert all(a is b for a, b in zip(before, patched()))
+        batches = [batch.tolist() for _ in range(epochs) for batch in loader]
+    assert all(a is b for a, b in zip(before, patched()))
     return batches
 
 
@@ -121,11 +117,17 @@ def loaded(program: Program, arguments: str, epochs: int = 1) -> tuple[list[list
     return batches, pid
 
 
+def loading_spans(program: Program) -> pl.DataFrame:
+    """The spans of data loading that ended; `parent` is a row among all spans."""
+    return finished(program.spans()).filter(pl.col("category") == "data_loading")
+
+
 def attributes(spans: pl.DataFrame, name: str) -> list[dict[str, int]]:
     return [json.loads(text) for text in spans.filter(pl.col("name") == name)["attributes"]]
 
 
-def check_collate_is_inside_fetch(spans: pl.DataFrame) -> None:
+def check_collate_is_inside_fetch(program: Program) -> None:
+    spans = program.spans()
     parents = spans.filter(pl.col("name") == "collate")["parent"]
     assert set(spans["name"].gather(parents)) == {"fetch"}
 
@@ -140,11 +142,11 @@ def test_workers_record_with_the_program(program: Program, method: str) -> None:
         f"Squares(), batch_size=4, collate_fn=join, num_workers=2, "
         f"multiprocessing_context={method!r}",
     )
-    spans = finished(program.spans())
+    spans = loading_spans(program)
 
     assert batches == SQUARES
     assert count(spans) == {"fetch": 5, "collate": 5}
-    check_collate_is_inside_fetch(spans)
+    check_collate_is_inside_fetch(program)
     assert spans["pid"].n_unique() == 2
     assert pid not in spans["pid"]
     fetched = attributes(spans, "fetch")
@@ -166,7 +168,7 @@ def test_a_fork_server_older_than_the_recording(program: Program) -> None:
         """,
     )
 
-    assert count(finished(program.spans())) == {"fetch": 5, "collate": 5}
+    assert count(loading_spans(program)) == {"fetch": 5, "collate": 5}
 
 
 def test_the_queue_is_counted(program: Program) -> None:
@@ -181,20 +183,19 @@ def test_the_queue_is_counted(program: Program) -> None:
 
 def test_without_workers(program: Program) -> None:
     batches, pid = loaded(program, "Squares(), batch_size=4")
-    recording = program.open()
-    spans = finished(recording.spans().collect())
+    spans = loading_spans(program)
 
     assert batches == SQUARES
     assert count(spans) == {"fetch": 5, "collate": 5}
     assert spans["pid"].unique().to_list() == [pid]
     assert attributes(spans, "fetch") == [{"samples": 4}] * 5
-    check_collate_is_inside_fetch(spans)
-    assert recording.counters().collect().height == 0
+    check_collate_is_inside_fetch(program)
+    assert program.open().counters().collect().height == 0
 
 
 def test_without_batches(program: Program) -> None:
     batches, _ = loaded(program, "Squares(), batch_size=None")
-    spans = finished(program.spans())
+    spans = loading_spans(program)
 
     assert batches == [float(i * i) for i in range(20)]
     assert count(spans) == {"fetch": 20, "collate": 20}
@@ -205,7 +206,7 @@ def test_persistent_workers_over_two_epochs(program: Program) -> None:
     batches, _ = loaded(
         program, "Squares(), batch_size=4, num_workers=2, persistent_workers=True", epochs=2
     )
-    spans = finished(program.spans())
+    spans = loading_spans(program)
 
     assert batches == SQUARES * 2
     assert count(spans) == {"fetch": 10, "collate": 10}
@@ -218,19 +219,19 @@ def test_persistent_workers_over_two_epochs(program: Program) -> None:
 )
 def test_an_iterable_dataset(program: Program, workers: int, batches: int) -> None:
     given, _ = loaded(program, f"Parts(), batch_size=4, num_workers={workers}")
-    spans = finished(program.spans())
+    spans = loading_spans(program)
 
     assert len(given) == batches
     assert count(spans) == {"fetch": batches, "collate": batches}
     assert sorted(row["samples"] for row in attributes(spans, "collate")) == sorted(map(len, given))
-    check_collate_is_inside_fetch(spans)
+    check_collate_is_inside_fetch(program)
 
 
 def test_a_fetch_that_finds_only_the_end_is_a_fetch_without_collate(program: Program) -> None:
     given, _ = loaded(program, "Parts(), batch_size=5")  # 5 + 5, then the end
 
     assert len(given) == 2
-    assert count(finished(program.spans())) == {"fetch": 3, "collate": 2}
+    assert count(loading_spans(program)) == {"fetch": 3, "collate": 2}
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -248,9 +249,7 @@ def test_errors_are_the_users(program: Program, arguments: str, workers: int) ->
         f"""
         loader = DataLoader({arguments}, num_workers={workers})
         without = caught(loader)
-        loading.attach()
         with strobe.Profiler(output=OUT): during = caught(loader)
-        loading.detach()
         print(json.dumps([without, during, caught(loader)]))
         """,
     )
@@ -265,16 +264,14 @@ def test_an_interrupted_fetch_leaves_the_fetcher_as_it_was(program: Program) -> 
         program,
         """
         fetcher = fetch._MapDatasetFetcher(Broken(), True, join, False)
-        loading.attach()
         with strobe.Profiler(output=OUT):
             try: fetcher.fetch([6, 7])
             except KeyError as error: assert error.args == ("sample 7", 7)
         assert fetcher.collate_fn is join
-        loading.detach()
         """,
     )
 
-    assert count(finished(program.spans())) == {"fetch": 1}
+    assert count(loading_spans(program)) == {"fetch": 1}
 
 
 def test_what_is_missing_in_torch_is_said_and_left_out(program: Program) -> None:

@@ -320,8 +320,10 @@ def test_real_traces_are_read_as_json_says() -> None:
         arguments = [each.get("args", {}) for each in spans]
         assert events.sequence.tolist() == [a.get("Sequence number", -1) for a in arguments], path
         assert events.correlation.tolist() == [a.get("correlation", -1) for a in arguments], path
-        texts = [json.loads(events.texts[c]) if c >= 0 else {} for c in events.attributes]
-        assert [t.get("shapes") for t in texts] == [a.get("Input Dims") for a in arguments], path
+        shapes = [json.loads(text)["shapes"] for text in events.texts] + [None]
+        assert [shapes[code] for code in events.attributes] == [
+            a.get("Input Dims") for a in arguments
+        ], path
         assert events.allocations.bytes.tolist() == [e["args"]["Bytes"] for e in memory], path
         assert events.base_ns == document.get("baseTimeNanoseconds", 0)
         skipped = len(written) - len(spans) - len(memory)

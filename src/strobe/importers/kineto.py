@@ -199,7 +199,7 @@ class _Reader:
         self._base_ns = 0
         self._names = _Codes()
         self._attributes = _Codes()
-        self._pieces: list[dict[str, Any]] = []
+        self._columns = {name: array(code) for name, code in _TYPES.items()}
         self._memory = {part.name: array("q") for part in fields(Allocations)}
         self._threads: dict[tuple[int, int], str] = {}
         self._skipped: Counter[str] = Counter()
@@ -225,13 +225,14 @@ class _Reader:
                     self._add_other(event)
             kinds = [kind for kind in kinds if kind >= 0]
         if spans:
-            self._pieces.append(self._columns(spans, np.array(kinds, np.int8)))
+            self._add_spans(spans, np.array(kinds, np.int8))
 
-    def _columns(self, spans: list[_Event], category: Any) -> dict[str, Any]:
+    def _add_spans(self, spans: list[_Event], category: Any) -> None:
+        count = len(self._columns["name"])
         arguments = [event.args for event in spans]
         names = self._names
-        name = np.array([names[event.name] for event in spans], np.int32)
-        forward_thread = np.array([one.forward_thread for one in arguments], np.int64)
+        name = _int32([names[event.name] for event in spans])
+        forward_thread = _int64([one.forward_thread for one in arguments])
         columns = {
             "name": name,
             "category": self._refine(category, name, forward_thread),
@@ -239,15 +240,17 @@ class _Reader:
             "dur_ns": self._times([event.dur for event in spans]),
             "pid": _integers([event.pid for event in spans]),
             "tid": _integers([event.tid for event in spans]),
-            "sequence": np.array([one.sequence for one in arguments], np.int64),
+            "sequence": _int64([one.sequence for one in arguments]),
             "forward_thread": forward_thread,
             "attributes": self._texts(arguments),
         }
         if (category >= _KERNEL).any():
-            columns["correlation"] = np.array([one.correlation for one in arguments], np.int64)
+            columns["correlation"] = _int64([one.correlation for one in arguments])
             columns["device"] = _integers([one.device for one in arguments]).astype(np.int32)
             columns["stream"] = _integers([one.stream for one in arguments])
-        return columns
+        for key, column in columns.items():
+            _pad(self._columns[key], count)
+            self._columns[key].frombytes(column.tobytes())
 
     def _refine(self, category: Any, name: Int32, forward_thread: Int64) -> Any:
         """Tell backward functions and annotations from the operators."""
@@ -262,8 +265,8 @@ class _Reader:
 
     def _times(self, times: list[Any]) -> Int64:
         if self._exact:
-            return np.array([_exact_ns(text) for text in times], np.int64)
-        us = np.array(times, np.float64)
+            return _int64([_exact_ns(text) for text in times])
+        us = np.fromiter(times, np.float64, len(times))
         if not (np.abs(us) < _EXACT_US).all():
             message = "a time or a duration of months"
             raise ValueError(message)
@@ -321,29 +324,38 @@ class _Reader:
         )
 
     def _joined(self) -> dict[str, Any]:
-        """The columns, made one at a time, so that the pieces are not all there twice."""
-        sizes = [len(piece["name"]) for piece in self._pieces]
+        """The columns; one that only devices have takes no memory where there are none."""
+        count = len(self._columns["name"])
+        for column in self._columns.values():
+            if column:
+                _pad(column, count)
         return {
-            name: _join([piece.pop(name, None) for piece in self._pieces], sizes, dtype)
-            for name, dtype in _DTYPES.items()
+            name: np.asarray(column)
+            if column
+            else np.broadcast_to(np.array(-1, column.typecode), count)
+            for name, column in self._columns.items()
         }
 
 
-_DTYPES = {
-    **{"name": "i4", "category": "i1", "start_ns": "i8", "dur_ns": "i8", "pid": "i8", "tid": "i8"},
-    **{"sequence": "i8", "forward_thread": "i8", "correlation": "i8", "device": "i4"},
-    **{"stream": "i8", "attributes": "i4"},
+_TYPES = {
+    **{"name": "i", "category": "b", "start_ns": "q", "dur_ns": "q", "pid": "q", "tid": "q"},
+    **{"sequence": "q", "forward_thread": "q", "correlation": "q", "device": "i"},
+    **{"stream": "q", "attributes": "i"},
 }
 
 
-def _join(columns: list[Any], sizes: list[int], dtype: str) -> Any:
-    """One column of many; a piece that does not have it has -1 in it."""
-    if all(column is None for column in columns):
-        return np.broadcast_to(np.array(-1, dtype), sum(sizes))  # takes no memory
-    for place, size in enumerate(sizes):
-        if columns[place] is None:
-            columns[place] = np.full(size, -1, dtype)
-    return np.concatenate(columns)
+def _pad(column: array[int], count: int) -> None:
+    """Fill a column that earlier pieces did not have."""
+    if len(column) < count:
+        column.extend(array(column.typecode, [-1]) * (count - len(column)))
+
+
+def _int32(values: list[int]) -> Int32:
+    return np.fromiter(values, np.int32, len(values))
+
+
+def _int64(values: list[int]) -> Int64:
+    return np.fromiter(values, np.int64, len(values))
 
 
 def _attribute_texts(keys: list[bytes]) -> tuple[list[str], Int32]:
@@ -361,9 +373,10 @@ def _attribute_text(key: bytes) -> str:
 
 
 def _integers(values: list[int | str]) -> Int64:
-    if str in set(map(type, values)):
-        values = [_integer(value) for value in values]
-    return np.array(values, np.int64)
+    try:
+        return _int64(values)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return _int64([_integer(value) for value in values])
 
 
 def _integer(value: int | str) -> int:

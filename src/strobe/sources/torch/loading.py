@@ -18,7 +18,7 @@ from strobe.record import recorder
 
 QUEUE_COUNTER = "DataLoader queue"
 
-_CATEGORY = CATEGORIES.index("data_loading")
+_DATA_LOADING = CATEGORIES.index("data_loading")
 _FETCH = "torch.utils.data._utils.fetch"
 _WORKER = "torch.utils.data._utils.worker"
 _LOADER = "torch.utils.data.dataloader"
@@ -76,7 +76,7 @@ def _patch(module: str, name: str, wrap: Callable[[Any], Any]) -> str:
 
 
 def _span(name: str, attributes: dict[str, Any]) -> Any:
-    return recorder.core.source_span(name, _CATEGORY, attributes)
+    return recorder.core.source_span(name, _DATA_LOADING, attributes)
 
 
 def _recorded_map_fetch(original: _Function) -> _Function:
