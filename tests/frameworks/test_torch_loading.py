@@ -16,7 +16,7 @@ from programs import Program, count, finished
 pytestmark = pytest.mark.torch
 
 DEFINITIONS = """
-import multiprocessing, torch
+import contextlib, multiprocessing, torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 from torch.utils.data import dataloader
 from torch.utils.data._utils import fetch, worker
@@ -69,9 +69,19 @@ def patched():
     ]
 
 
+@contextlib.contextmanager
+def recording():
+    assert loading.attach() == []
+    try:
+        with strobe.Profiler(output=OUT):
+            yield
+    finally:
+        loading.detach()
+
+
 def record(loader, epochs=1):
     before = patched()
-    with strobe.Profiler(output=OUT):
+    with recording():
         assert not any(a is b for a, b in zip(before, patched()))
         batches = [batch.tolist() for _ in range(epochs) for batch in loader]
     assert all(a is b for a, b in zip(before, patched()))
@@ -249,7 +259,7 @@ def test_errors_are_the_users(program: Program, arguments: str, workers: int) ->
         f"""
         loader = DataLoader({arguments}, num_workers={workers})
         without = caught(loader)
-        with strobe.Profiler(output=OUT): during = caught(loader)
+        with recording(): during = caught(loader)
         print(json.dumps([without, during, caught(loader)]))
         """,
     )
@@ -264,7 +274,7 @@ def test_an_interrupted_fetch_leaves_the_fetcher_as_it_was(program: Program) -> 
         program,
         """
         fetcher = fetch._MapDatasetFetcher(Broken(), True, join, False)
-        with strobe.Profiler(output=OUT):
+        with recording():
             try: fetcher.fetch([6, 7])
             except KeyError as error: assert error.args == ("sample 7", 7)
         assert fetcher.collate_fn is join
