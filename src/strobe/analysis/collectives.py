@@ -198,4 +198,5 @@ def _count_bytes(attributes: Mapping[str, Any], sent: int | None, dtype: str | N
         return None
     shape = shapes[sent]
     nested = any(isinstance(each, list) for each in shape)
-    return size * sum(prod(each) for each in (shape if nested else [shape]))
+    elements = sum(prod(each) for each in (shape if nested else [shape]))
+    return size * int(elements)
