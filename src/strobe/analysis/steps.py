@@ -102,8 +102,9 @@ def derived_steps(spans: pl.DataFrame) -> pl.DataFrame:
     """Return the steps of a program that marks none, by its optimizers and data loaders.
 
     A step of kind `optimizer` ends with an Optimizer.step#... and begins with the end of the last
-    one, the first with the first span of the lane. Several optimizers are one step if no data is
-    loaded between them, or, in a program whose loop loads none, if no forward is.
+    one, the first with the first wait for a loader, or else the first span of the lane. Several
+    optimizers are one step if no data is loaded between them, or, in a program whose loop loads
+    none, if no forward is.
     Without an optimizer, a step of kind `batch` begins with a wait for the loader, unless nothing
     follows before the next wait, and ends with the next one, the last with the lane's last span.
     With neither, there are none.
@@ -146,7 +147,8 @@ def _by_optimizer(
     before = np.searchsorted(np.flatnonzero(apart), chosen)
     last = chosen[np.append(before[1:] > before[:-1], True)]
     end_ns = (spans["start_ns"] + spans["dur_ns"]).to_numpy()[last]
-    start_ns = np.append(spans["start_ns"][0], end_ns[:-1])
+    first = np.argmax(loader[: chosen[0] + 1])  # 0 where there is none
+    start_ns = np.append(spans["start_ns"][int(first)], end_ns[:-1])
     return _steps("optimizer", lane, start_ns, end_ns, spans["unfinished"].to_numpy()[last])
 
 

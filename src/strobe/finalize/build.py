@@ -62,7 +62,7 @@ def build(recording: Path, manifest: Manifest, into: Path, progress: Progress) -
     spans, unfinished = _cut(log, window)
     progress("nesting", 0.3)
     parent, self_ns = nest(spans.lane, spans.start_ns, spans.start_ns + spans.dur_ns)
-    derived = derive(spans, parent, log, _groups(manifest))
+    derived = derive(spans, parent, unfinished, log, _groups(manifest))
     with TableWriter(file_path(into, "spans"), file_schema("spans")) as writer:
         _write_spans(writer, spans, parent, self_ns, unfinished, log, derived, progress)
     _write(into, "operators", _operators(spans, self_ns, log.names))
@@ -70,7 +70,9 @@ def build(recording: Path, manifest: Manifest, into: Path, progress: Progress) -
     memory = within_memory(log.memory, window.start_ns, window.end_ns)
     alive = read_alive(log_directories, window.start_ns)
     _write(into, "allocations", allocations(memory, spans, log, alive, window.start_ns))
-    _write(into, "steps", steps_table(log, manifest, spans, unfinished, window.end_ns))
+    _write(
+        into, "steps", steps_table(log, manifest, spans, unfinished, window.end_ns, derived.steps)
+    )
     instants = _within(log.instants, window)
     counters = _within(log.counters, window)
     _write(into, "instants", _points(instants, log, attributes=True))

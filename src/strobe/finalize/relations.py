@@ -18,6 +18,7 @@ from strobe.analysis.collectives import collectives
 from strobe.analysis.flops import flops_column
 from strobe.analysis.nesting import nest
 from strobe.analysis.phases import phases
+from strobe.analysis.steps import derived_steps
 from strobe.finalize.gather import Gathered, Log, Memory
 from strobe.model.tables import CATEGORIES, PHASES
 from strobe.store.parquet import Coded, Column
@@ -32,6 +33,8 @@ class Derived:
 
     links: dict[str, Column]
     collectives: dict[str, Column]
+    steps: pl.DataFrame | None = None
+    """As the framework's events tell them; None where no framework was recorded."""
     phase: Coded | None = None
     module: Coded | None = None
     flops: pl.Series | None = None
@@ -42,7 +45,11 @@ _HOST = -1
 
 
 def derive(
-    spans: Gathered, parent: Rows, log: Log, groups: Mapping[str, Mapping[str, Any]]
+    spans: Gathered,
+    parent: Rows,
+    unfinished: NDArray[np.bool_],
+    log: Log,
+    groups: Mapping[str, Mapping[str, Any]],
 ) -> Derived:
     """Find out what frameworks do not say; a user's spans alone have nothing of it."""
     if not spans.category.any():
@@ -79,11 +86,14 @@ def derive(
             _links("launch", asked["span"].to_numpy(), asked["work"].to_numpy()),
         ]
     )
-    phase = phases(frame, links).cast(pl.Enum(PHASES)).to_physical().cast(pl.Int32).fill_null(-1)
+    phase = phases(frame, links)
+    steps = derived_steps(frame.with_columns(phase=phase, unfinished=unfinished))
+    codes = phase.cast(pl.Enum(PHASES)).to_physical().cast(pl.Int32).fill_null(-1)
     return Derived(
         links=dict(links.to_dict()),
         collectives=dict(exchanged.to_dict()),
-        phase=Coded(phase.to_numpy(), PHASES),
+        steps=steps,
+        phase=Coded(codes.to_numpy(), PHASES),
         module=None if layer is None else Coded(np.append(spans.name, -1)[layer], log.names),
         flops=flops_column(frame["name"], texts),
     )

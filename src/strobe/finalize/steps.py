@@ -21,13 +21,19 @@ def steps_table(
     spans: Gathered,
     unfinished: NDArray[np.bool_],
     end_ns: int,
+    derived: pl.DataFrame | None,
 ) -> dict[str, Column]:
-    """Return the rows of `steps`: marked steps and requests, and the one still going on."""
+    """Return the rows of `steps`: marked steps and requests, and the one still going on.
+
+    Where none are marked, the spans named step; where there are none, those that are `derived`.
+    """
     own = f"-{manifest.pid}-{manifest.process_start}-"
     marks = log.steps
     mine = np.array([own in prefix for prefix in marks.process], bool)
     mine &= marks.window == manifest.window
     if not mine.any():
+        if derived is not None and not derived.is_empty() and SPAN_NAME not in log.names:
+            return dict(derived.to_dict())
         return _from_spans(log, spans, unfinished)
     samples = marks.samples[mine].astype(np.int64)
     request = marks.request[mine]

@@ -174,8 +174,12 @@ class Profiler:
             sources.leave(self._on_step)
 
     def count_steps(self) -> None:
-        """Before start(): let the program's own steps, as sources see them, be the steps."""
-        self._on_step = self._step_by_itself
+        """Before start(): let a schedule count the program's own steps, as sources see them.
+
+        Without a schedule there is nothing to count them for: the finalizer finds them again.
+        """
+        if self._options.schedule is not None:
+            self._on_step = self._step_by_itself
 
     def explain_schedule(self) -> str | None:
         """After stop(): say why a schedule recorded nothing, or everything; None if it did well."""
