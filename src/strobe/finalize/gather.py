@@ -20,6 +20,9 @@ Ints = NDArray[np.int64]
 
 LOST_NAME = "(name lost)"
 
+# The halves of a record's words.
+_LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
+
 
 @dataclass
 class Texts:
@@ -246,7 +249,10 @@ def _by_kind(parts: list[Records]) -> dict[int, list[Records]]:
         kinds = np.ascontiguousarray(records["kind"])
         present = np.flatnonzero(np.bincount(kinds))
         for kind in present.tolist():
-            found[kind].append(records if len(present) == 1 else records[kinds == kind])
+            if len(present) > 1:
+                rows = np.flatnonzero(kinds == kind)
+                chosen = np.take(_words(records), rows, axis=0).view(log_record).reshape(-1)
+            found[kind].append(records if len(present) == 1 else chosen)
     return found
 
 
@@ -268,20 +274,27 @@ def _look_up(table: NDArray[np.int32], ids: NDArray[np.uint32]) -> NDArray[np.in
 
 def _details(parts: list[Records]) -> tuple[Ints, Ints]:
     """Return sequence number and thread of each span, -1 for none: a record before its own."""
-    wanted = ("start_ns", "name", "lane")
-    records = np.concatenate(parts) if parts else np.zeros(0, log_record)
-    kinds = np.ascontiguousarray(records["kind"])
-    spans = np.flatnonzero(kinds == layout.KIND_SPAN)
-    sequence = np.full(len(spans), -1, np.int64)
-    thread = np.full(len(spans), -1, np.int64)
-    before = spans - 1
-    has = (before >= 0) & (kinds[before] == layout.KIND_DETAIL)
-    for column in wanted:
-        values = np.ascontiguousarray(records[column])
-        has &= values[before] == values[spans]
-    sequence[has] = records["dur_ns"][before[has]].view(np.int64)
-    thread[has] = records["attributes"][before[has]]
-    return sequence, thread
+    sequences, threads = [], []
+    before = np.zeros((1, 4), np.uint64)  # the last record of the part before
+    for records in parts:
+        words = np.concatenate([before, _words(records)])
+        kinds = np.ascontiguousarray(words[:, 3]).view(np.uint8)[4::8]
+        spans = np.flatnonzero(kinds == layout.KIND_SPAN)
+        own, ahead = words[spans], words[spans - 1]
+        same = kinds[spans - 1] == layout.KIND_DETAIL
+        same &= own[:, 0] == ahead[:, 0]
+        same &= (own[:, 2] ^ ahead[:, 2]) & _LOW == 0  # name
+        same &= (own[:, 3] ^ ahead[:, 3]) & _LOW == 0  # lane
+        sequences.append(np.where(same, ahead[:, 1].view(np.int64), -1))
+        threads.append(np.where(same, (ahead[:, 2] >> _HALF).view(np.int64), -1))
+        before = words[-1:]
+    none = np.zeros(0, np.int64)
+    return np.concatenate([none, *sequences]), np.concatenate([none, *threads])
+
+
+def _words(records: Records) -> NDArray[np.uint64]:
+    """Return the records as four words each, which are copied faster than fields."""
+    return np.ascontiguousarray(records).view("<u8").reshape(-1, 4)
 
 
 def _unfinished(begun: list[Gathered], ended: Gathered) -> Gathered:

@@ -133,7 +133,7 @@ def link_backward(spans: Gathered, parent: Rows, process: Rows) -> tuple[Rows, R
     backward spans with one number the outermost counts.
     """
     none = np.zeros(0, np.int64)
-    if spans.sequence is None or spans.thread is None:
+    if spans.sequence is None or spans.thread is None or not (spans.category == _BACKWARD).any():
         return none, none
     numbered = np.flatnonzero(spans.sequence >= 0)
     key = pl.DataFrame(

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CPU time that a training step costs more while it is profiled: strobe beside torch.profiler.
+
+One process, one thread, an MLP whose step has about 449 events. All ways of profiling it are
+measured in every round, in a new order each time, after some steps to warm up; what a way adds is
+its time less that of the round's bare steps. Prints one JSON object.
+"""
+
+import contextlib
+import gc
+import json
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+import strobe
+from strobe.finalize import process
+
+LAYERS = 9
+WARM_UP, STEPS = 20, 60
+
+# what is asked of both: (strobe's options, torch.profiler's)
+ASKED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "plain": ({}, {}),
+    "shapes": ({"record_shapes": True}, {"record_shapes": True}),
+    "shapes and memory": (
+        {"record_shapes": True, "profile_memory": True},
+        {"record_shapes": True, "profile_memory": True},
+    ),
+}
+
+
+def main() -> None:
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 25
+    process.launch = lambda *_arguments: False  # no finalizer beside the measurement
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    train = make_program()
+    ways = {"bare": contextlib.nullcontext}
+    with tempfile.TemporaryDirectory() as folder:
+        for asked, (ours, theirs) in ASKED.items():
+            ways[f"strobe, {asked}"] = with_strobe(folder, ours)
+            ways[f"torch, {asked}"] = with_torch(theirs)
+        spent: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(rounds):
+            for name in random.sample(list(ways), len(ways)):
+                spent[name].append(measure(train, ways[name]))
+        events = count_events(train, folder)
+    json.dump(
+        {
+            "torch": torch.__version__,
+            "rounds": rounds,
+            "events": events,
+            "bare_us": statistics.median(spent["bare"]),
+            "added_us": {
+                name: statistics.median(added(spent, name)) for name in ways if name != "bare"
+            },
+            "ratios": {asked: compare(spent, asked) for asked in ASKED},
+        },
+        sys.stdout,
+    )
+
+
+def make_program() -> Any:
+    layers: list[torch.nn.Module] = []
+    for _ in range(LAYERS):
+        layers += [torch.nn.Linear(64, 64), torch.nn.ReLU()]
+    model = torch.nn.Sequential(*layers, torch.nn.Linear(64, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, foreach=True)
+    inputs, targets = torch.randn(32, 64), torch.randint(0, 10, (32,))
+    loss_of = torch.nn.CrossEntropyLoss()
+
+    def train(steps: int) -> None:
+        for _ in range(steps):
+            optimizer.zero_grad()
+            loss_of(model(inputs), targets).backward()
+            optimizer.step()
+
+    return train
+
+
+def with_strobe(folder: str, options: dict[str, Any]) -> Any:
+    return lambda: strobe.Profiler(output=folder, **options)
+
+
+def with_torch(options: dict[str, Any]) -> Any:
+    return lambda: profile(activities=[ProfilerActivity.CPU], **options)
+
+
+def measure(train: Any, way: Any) -> float:
+    """Return the microseconds of CPU time of one step, of the whole process."""
+    gc.collect()
+    with paused_gc(), way():
+        train(WARM_UP)
+        began = time.process_time()
+        train(STEPS)
+        return (time.process_time() - began) / STEPS * 1e6
+
+
+@contextlib.contextmanager
+def paused_gc() -> Iterator[None]:
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def count_events(train: Any, folder: str) -> int:
+    with strobe.Profiler(output=folder) as profiler:
+        train(1)
+    return profiler.recording.spans().collect().height
+
+
+def added(spent: dict[str, list[float]], name: str) -> list[float]:
+    return [on - off for on, off in zip(spent[name], spent["bare"], strict=True)]
+
+
+def compare(spent: dict[str, list[float]], asked: str) -> dict[str, float]:
+    """Return ours / torch's of the medians of what is added, and where 95 % of resamples lie."""
+    pairs = list(
+        zip(added(spent, f"strobe, {asked}"), added(spent, f"torch, {asked}"), strict=True)
+    )
+    drawn = sorted(ratio(random.choices(pairs, k=len(pairs))) for _ in range(4000))
+    return {"ratio": ratio(pairs), "low": drawn[100], "high": drawn[-101]}
+
+
+def ratio(pairs: list[tuple[float, float]]) -> float:
+    ours, theirs = zip(*pairs, strict=True)
+    return statistics.median(ours) / statistics.median(theirs)
+
+
+if __name__ == "__main__":
+    main()
