@@ -75,7 +75,7 @@ class Options:
                 self._refuse(name, "must be an int above 0")
         if self.ranks is not None and not _are_ranks(self.ranks):
             self._refuse("ranks", "must be a list of ints of 0 or more, or None")
-        if self.record_shapes not in (True, False, "strides"):
+        if not isinstance(self.record_shapes, bool) and self.record_shapes != "strides":
             self._refuse("record_shapes", "must be True, False or 'strides'")
         for name in _SWITCHES:
             if not isinstance(getattr(self, name), bool):
