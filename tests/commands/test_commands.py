@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import strobe
+from programs import TIMEOUT_SECONDS
 from strobe.store import manifest
 
 
@@ -76,7 +77,7 @@ def test_info_says_what_the_finalizer_could_not_do(tmp_path: Path) -> None:
     with strobe.Profiler(output=tmp_path / "out", on_trace_ready=handler) as profiler:
         pass
     failure = profiler.recording.path / "finalizer.log"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not failure.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
 

@@ -94,7 +94,7 @@ def _table(name: str, columns: dict[str, st.SearchStrategy[Any]]) -> st.SearchSt
     return rows.map(lambda found: pl.DataFrame(found, schema=schema))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=settings.default.max_examples // 2)  # each is two exports
 @given(recording=recordings())
 def test_what_is_read_back_is_what_was_exported(recording: dict[str, pl.DataFrame]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -181,7 +181,7 @@ def test_chrome_flows_are_pairs_at_the_starts_of_their_spans(linked: Path, tmp_p
     assert crossing["tid"] != 7  # it crosses the step
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, suppress_health_check=list(HealthCheck))
 @given(recording=recordings())
 def test_perfetto_counts_what_the_tables_count(
     recording: dict[str, pl.DataFrame], query: Any

@@ -26,12 +26,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from programs import TIMEOUT_SECONDS
 from round_trip import check_exports
 from strobe.finalize.build import build
 from strobe.model import check
 from strobe.store import manifest, tables
 from strobe.store.parquet import TableWriter
 
+HALF = settings(max_examples=settings.default.max_examples // 2)  # each is a recording
 THREADS = 3
 OBJECTS = 4
 WINDOW = 0
@@ -154,7 +156,7 @@ class Crew:
 
     def run(self, thread: int, task: Callable[[], object]) -> None:
         self._tasks[thread].put(task)
-        self._done.get(timeout=10)
+        self._done.get(timeout=TIMEOUT_SECONDS)
 
     def dismiss(self) -> None:
         for tasks in self._tasks:
@@ -202,7 +204,7 @@ def write_links(recording: Path, pairs: list[tuple[int, int]]) -> None:
 rows_of_spans = st.integers(0, 20)
 
 
-@settings(max_examples=60, deadline=None)
+@HALF
 @given(program=programs, pairs=st.lists(st.tuples(rows_of_spans, rows_of_spans), max_size=8))
 def test_calls_in_any_order_on_any_thread(
     core: ModuleType, program: list[Call], pairs: list[tuple[int, int]]
@@ -237,7 +239,7 @@ def test_calls_in_any_order_on_any_thread(
 trees = st.recursive(st.just([]), lambda inner: st.lists(inner, max_size=3), max_leaves=8)
 
 
-@settings(max_examples=40, deadline=None)
+@HALF
 @given(forest=st.lists(trees, min_size=1, max_size=4))
 def test_tasks_that_take_turns_do_not_nest_in_each_other(core: ModuleType, forest) -> None:
     """Each task walks its tree, a span for each node, and lets the others go on in every one."""

@@ -11,7 +11,7 @@ import sys
 import polars as pl
 import pytest
 
-from programs import Program, count, finished
+from programs import TIMEOUT_SECONDS, Program, count, finished
 
 WORK = """
 with strobe.Profiler(output=OUT):
@@ -105,20 +105,23 @@ def test_threads_that_outlive_the_main_thread(program: Program) -> None:
 def test_daemon_threads_at_the_end(program: Program) -> None:
     script = program.write("""
         import threading
+        recording = threading.Semaphore(0)
         def work():
+            with strobe.span("daemon"): pass
+            recording.release()
             while True:
                 with strobe.span("daemon"): pass
         strobe.Profiler(output=OUT).start()
         for i in range(4): threading.Thread(target=work, daemon=True).start()
-        time.sleep(0.05)
+        for i in range(4): recording.acquire()
     """)
     process = program.start(script)
-    said = process.communicate(timeout=60)[1]
+    said = process.communicate(timeout=TIMEOUT_SECONDS)[1]
 
     # Python 3.10 by itself crashes now and then when such threads wait for the GIL at its exit.
     endings = {0} if sys.version_info >= (3, 11) else {0, -signal.SIGSEGV}
     assert process.returncode in endings, said
-    assert count(finished(program.spans()))["daemon"] > 0
+    assert count(finished(program.spans()))["daemon"] >= 4
 
 
 def test_an_exception_reaches_the_caller_unchanged(program: Program) -> None:

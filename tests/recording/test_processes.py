@@ -246,21 +246,21 @@ def test_a_child_with_a_profiler_of_its_own_is_in_both_recordings(program: Progr
 def test_a_child_records_on_its_own_after_its_parent_stopped(program: Program) -> None:
     program.run("""
         parent = strobe.Profiler(output=OUT, name="parent").__enter__()
-        read, write = os.pipe()
+        to_child, from_parent = os.pipe()
+        to_parent, from_child = os.pipe()
         child = os.fork()
         if child == 0:
             own = strobe.Profiler(output=OUT, name="child").__enter__()
             with strobe.span("while parent records"): pass
-            os.close(write)
-            os.read(read, 1)
+            os.write(from_child, b"x")
+            os.read(to_child, 1)
             with strobe.span("later"): pass
             own.stop()
             with strobe.span("nobody records this"): pass
             os._exit(0)
-        os.close(read)
-        time.sleep(0.05)
+        os.read(to_parent, 1)
         parent.stop()
-        os.write(write, b"x")
+        os.write(from_parent, b"x")
         assert os.waitpid(child, 0)[1] == 0
     """)
     child, parent = program.recordings()

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from log_reader import read_log
+from programs import TIMEOUT_SECONDS
 
 needs_core = pytest.mark.skipif(
     find_spec("strobe.record._core") is None, reason="strobe.record._core is not built"
@@ -47,7 +48,9 @@ def run(recorder: str, program: str, directory: Path) -> str:
     command = [sys.executable, "-W", "error", "-c", HEAD + program, recorder, str(directory)]
     environment = {**os.environ, "PYTHONIOENCODING": "utf-8:surrogatepass"}
     environment["STROBE_RECORDER"] = {"_core": "c", "_python": "python"}[recorder]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_SECONDS
+    )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 

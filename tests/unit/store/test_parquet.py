@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from strobe.errors import StateError, UsageError
@@ -59,7 +59,6 @@ def read_back(path: Path, kind: ColumnType, *columns: Column) -> pl.Series:
 
 
 @given(groups=st.lists(st.lists(ROWS, max_size=40), max_size=4))
-@settings(deadline=None)
 def test_what_is_written_is_read_by_polars(
     tmp_path_factory: pytest.TempPathFactory, groups
 ) -> None:
@@ -77,7 +76,6 @@ def test_what_is_written_is_read_by_polars(
 @pytest.mark.parametrize("encoding", [_encodings.SPLIT, _encodings.DELTA, _encodings.DICTIONARY])
 @pytest.mark.parametrize("bits", [32, 64])
 @given(data=st.data())
-@settings(deadline=None, max_examples=40)
 def test_every_encoding_holds_every_integer(
     tmp_path_factory, encoding: int, bits: int, data
 ) -> None:
