@@ -5,13 +5,21 @@ PYTHON ?= python3
 PYTHONS ?= 3.10 3.11 3.12 3.13
 # More arguments for pytest or the benchmark: make test ARGS="-k fork"
 ARGS ?=
+# Tests that run at once, one per core; make test JOBS=0 for one after the other
+JOBS ?= auto
 # Frameworks to measure beside, each in an environment of its own; PEERS= for none
 PEERS ?= torch paddle jax
 
 ENVIRONMENT = $(PYTHON) tools/environment.py
 # $(call in,NAME) goes before a program of that environment.
 in = @environment=$$($(ENVIRONMENT) $(1)) && set -x && $$environment/bin
-PYTEST = python -m pytest --timeout=600
+PYTEST = python -m pytest --timeout=600 -n $(JOBS) --dist worksteal
+# Without repetitions: for each further environment, after `make test`
+BRIEF = -m "not stress and not again" --hypothesis-profile=brief
+# What proves a wheel where all tests run on the same Python anyway: `make test` runs them on that
+# of PYTHON, test-lowest on 3.10.
+PROOF = tests/test_install.py tests/test_exports.py tests/exporters tests/recording/test_spans.py
+PROVED = 3.10 $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 C_FILES = $$(find native tests/native -name '*.[ch]' 2>/dev/null)
 
 .DEFAULT_GOAL := help
@@ -35,7 +43,7 @@ check:  ## Check format, lint, types, spelling and layers, as CI does
 	$(call in,check)/mypy --strict src
 	$(call in,check)/clang-format --dry-run -Werror $(C_FILES)
 	$(call in,check)/codespell
-	$(call in,check)/$(PYTEST) -q tests/test_layers.py
+	$(call in,check)/$(PYTEST) -n 0 -q tests/test_layers.py
 
 .PHONY: format
 format:  ## Format Python and C, and fix what the linter can fix
@@ -70,7 +78,8 @@ test-pythons: $(PYTHONS:%=test-python-%)  ## Test the wheel on each Python found
 $(PYTHONS:%=test-python-%): test-python-%:
 	@if $(ENVIRONMENT) --find $* >/dev/null 2>&1; then \
 		environment=$$($(ENVIRONMENT) wheel --python $*) && set -x && \
-		STROBE_BUILD=native $$environment/bin/$(PYTEST) tests $(ARGS); \
+		STROBE_BUILD=native $$environment/bin/$(PYTEST) \
+			$(if $(filter $*,$(PROVED)),$(PROOF),$(BRIEF) tests) $(ARGS); \
 	else \
 		echo "test-python-$*: python$* is not installed: skipped"; \
 	fi
@@ -78,13 +87,13 @@ $(PYTHONS:%=test-python-%): test-python-%:
 .PHONY: test-pure
 test-pure:  ## Test the wheel that has no C in it
 	@environment=$$($(ENVIRONMENT) pure) && set -x && \
-	STROBE_BUILD=pure $$environment/bin/$(PYTEST) tests/test_install.py tests/recording $(ARGS)
+	STROBE_BUILD=pure $$environment/bin/$(PYTEST) $(BRIEF) tests/test_install.py tests/recording $(ARGS)
 
 .PHONY: test-lowest
 test-lowest:  ## Test with the oldest libraries that pyproject.toml allows
 	@if $(ENVIRONMENT) --find 3.10 >/dev/null 2>&1; then \
 		environment=$$($(ENVIRONMENT) lowest --python 3.10) && set -x && \
-		$$environment/bin/$(PYTEST) tests $(ARGS); \
+		STROBE_BUILD=native $$environment/bin/$(PYTEST) $(BRIEF) tests $(ARGS); \
 	else \
 		echo "test-lowest: python3.10 is not installed: skipped"; \
 	fi
