@@ -99,8 +99,13 @@ test-lowest:  ## Test with the oldest libraries that pyproject.toml allows
 	fi
 
 .PHONY: test-consumers
-test-consumers:  ## Open what we export in the tools it is for
+test-consumers: tests/page/node_modules  ## Open what we export in the tools it is for
 	$(call in,consumers)/$(PYTEST) tests/exporters $(ARGS)
+
+# What drives the browser that opens the Perfetto page; the tests say so where it cannot be had.
+tests/page/node_modules: tests/page/package-lock.json
+	@npm ci --prefix tests/page --no-audit --no-fund --silent && touch $@ || \
+		echo "test-consumers: npm is absent or could not fetch playwright-core: no browser is driven"
 
 .PHONY: test-torch
 test-torch:  ## Test what needs PyTorch
@@ -131,7 +136,7 @@ stress-aarch64:  ## Cross-compile the C tests for aarch64 and run them under qem
 
 .PHONY: clean
 clean:  ## Remove environments, builds and caches; recordings stay
-	rm -rf .venv .venvs build dist src/strobe.egg-info
+	rm -rf .venv .venvs build dist src/strobe.egg-info tests/page/node_modules
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find src tests tools benchmarks examples build_backend \
 		\( -name __pycache__ -o -name '*.so' \) -prune -exec rm -rf {} + 2>/dev/null || true
