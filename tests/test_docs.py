@@ -43,6 +43,12 @@ def test_every_verb_and_option_is_explained(make_docs: ModuleType) -> None:
     assert not silent, f"without a help text: {silent}"
 
 
+def test_every_verb_has_an_example(make_docs: ModuleType) -> None:
+    without = [path for path, command in make_docs.commands() if "Example: " not in command.help]
+
+    assert not without
+
+
 def test_every_verb_and_option_is_in_the_cli_page(make_docs: ModuleType) -> None:
     page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
 

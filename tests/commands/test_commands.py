@@ -89,6 +89,8 @@ def test_info_says_what_the_finalizer_could_not_do(tmp_path: Path) -> None:
 
 def test_info_lists_the_recordings_of_a_folder(tmp_path: Path) -> None:
     paths = {str(record(tmp_path, name)) for name in ("one", "two")}
+    for path in paths:
+        strobe.open(path).completeness()  # waits for its tables
 
     status, out, _ = run("info", tmp_path, "--json")
 
@@ -207,3 +209,75 @@ def test_clean_of_a_missing_folder_is_an_error(tmp_path: Path) -> None:
 
     assert status == 1
     assert "there is no such folder" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["summary", "nowhere"], 1),
+        (["clean", "nowhere"], 1),
+        (["summary", "RECORDING", "--sort", "nonsense"], 2),
+        (["summary", "RECORDING", "--json", "--csv"], 2),
+        (["export", "RECORDING", "--format", "nonsense"], 2),
+        (["export", "RECORDING"], 2),
+        (["nonsense"], 2),
+        (["--version"], 0),
+    ],
+)
+def test_exit_codes_are_those_of_the_docs(
+    arguments: list[str], expected: int, tmp_path: Path
+) -> None:
+    recording = str(record(tmp_path, "training"))
+
+    status, _, said = run(*(recording if word == "RECORDING" else word for word in arguments))
+
+    assert status == expected
+    assert "Traceback" not in said
+
+
+# What the shell's own script asks, for these words before the cursor and this one at it.
+@pytest.mark.parametrize(
+    ("words", "at", "offered"),
+    [
+        (["strobe"], "ex", {"export"}),
+        (["strobe", "export", "out", "--format"], "p", {"perfetto", "parquet"}),
+        (["strobe", "run"], "--ste", {"--steps"}),
+        (["strobe", "run", "train.py"], "--ste", set()),  # an option of the program
+        (["strobe", "run", "-m", "train"], "--ste", set()),
+    ],
+)
+def test_the_shell_completes_commands_options_and_values(
+    words: list[str], at: str, offered: set[str]
+) -> None:
+    asked = {
+        "_STROBE_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join([*words, at]),
+        "COMP_CWORD": str(len(words)),
+    }
+
+    done = subprocess.run(
+        [Path(sys.executable).with_name("strobe")],
+        capture_output=True,
+        text=True,
+        env=os.environ | asked,
+        check=False,
+    )
+
+    assert set(done.stdout.split()) == offered, done.stderr
+
+
+def test_completion_can_be_installed(tmp_path: Path) -> None:
+    home = {"HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+
+    done = subprocess.run(
+        [Path(sys.executable).with_name("strobe"), "--install-completion", "bash"],
+        capture_output=True,
+        text=True,
+        env=os.environ | home,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    (script,) = (tmp_path / ".bash_completions").iterdir()
+    assert "_STROBE_COMPLETE=complete_bash" in script.read_text()
+    assert str(script) in (tmp_path / ".bashrc").read_text()

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line: one file per verb. It prints; the rooms below compute.
 
-Exit codes: 0 done, 1 it could not be done (one line on standard error says why), 2 wrong usage.
+Exit codes: 0 done, 1 it could not be done (one line on standard error says why), 2 wrong usage,
+130 interrupted.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ import typer
 
 from strobe._version import __version__
 from strobe.cli import clean, doctor, export, info, run, summary
-from strobe.errors import CommandError, StrobeError
+from strobe.errors import CommandError, StrobeError, UsageError
 
 app = typer.Typer(
     name="strobe",
-    help="A profiler for neural-network training and inference that loses nothing.",
+    help="""A profiler for neural-network training and inference that loses nothing.
+
+    Example: strobe run train.py, then strobe summary strobe_data
+    """,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -44,4 +48,10 @@ def main() -> None:
         app()
     except StrobeError as error:
         typer.echo(f"strobe: {error}", err=True)
-        sys.exit(error.exit_code if isinstance(error, CommandError) else 1)
+        sys.exit(_exit_code(error))
+
+
+def _exit_code(error: StrobeError) -> int:
+    if isinstance(error, CommandError):
+        return error.exit_code
+    return 2 if isinstance(error, UsageError) else 1

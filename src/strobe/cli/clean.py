@@ -12,6 +12,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
+from strobe.cli._waiting import waiting
 from strobe.errors import CommandError
 from strobe.reports.numbers import format_bytes
 from strobe.reports.text import recordings_table
@@ -39,14 +40,17 @@ def clean(
     if not path.is_dir():
         message = f"clean {str(path)!r}: there is no such folder"
         raise CommandError(message)
-    rows = [inventory.describe(found) for found in places.find_recordings(path)]
+    with waiting("measuring"):
+        rows = [inventory.describe(found) for found in places.find_recordings(path)]
     old = [row for row in rows if row["age_days"] >= older_than and _may_go(row)]
     if not as_json:
         _show(old, len(rows) - len(old))
     if old and (yes or (not as_json and _agreed())):
-        for row in old:
-            shutil.rmtree(row["path"])
-            row["state"] = "deleted"
+        with waiting("deleting") as progress:
+            for number, row in enumerate(old):
+                progress("deleting", number / len(old))
+                shutil.rmtree(row["path"])
+                row["state"] = "deleted"
     if as_json:
         typer.echo(json.dumps(old, indent=1))
 

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from enum import Enum
 from pathlib import Path
 
 import typer
 
+from strobe.cli._waiting import waiting
 from strobe.errors import CommandError
 from strobe.exporters import EXPORTERS
 from strobe.reports.numbers import format_bytes
@@ -38,15 +38,11 @@ def export(
         message = f"{str(target)!r} exists; add --force to overwrite it"
         raise CommandError(message)
     try:
-        exporter.write(recording.tables_path, target, _progress)
+        tables = recording.tables_path
+        with waiting("exporting") as progress:
+            exporter.write(tables, target, progress)
     except OSError as error:
         message = f"export to {str(target)!r}: {error.strerror or error}"
         raise CommandError(message) from error
     size = size_bytes(target) if target.is_dir() else target.stat().st_size
     typer.echo(f"{os.fspath(target)} ({format_bytes(size)})")
-
-
-def _progress(stage: str, share: float) -> None:
-    if sys.stderr.isatty():
-        end = "\n" if share >= 1 else ""
-        print(f"\rstrobe: {stage} {share:4.0%} ", end=end, file=sys.stderr, flush=True)

@@ -11,6 +11,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
+from strobe.cli._waiting import waiting
 from strobe.reports.numbers import format_bytes, format_count, format_ns
 from strobe.reports.text import completeness_line, facts_table, recordings_table
 from strobe.session.recording import Recording, open_recording
@@ -96,7 +97,8 @@ def _print(facts: dict[str, Any]) -> None:
 
 
 def _list(found: list[Path], *, as_json: bool) -> None:
-    rows = [inventory.describe(path) for path in found]
+    with waiting("measuring"):
+        rows = [inventory.describe(path) for path in found]
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
     else:

@@ -29,6 +29,10 @@ class RunCommand(TyperCommand):
         parsed: list[str] = super().parse_args(ctx, [*args[:start], "--", *args[start:]])
         return parsed
 
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Offer our options up to the program, and nothing of ours after it."""
+        return [] if ctx.params.get("program") else super().shell_complete(ctx, incomplete)
+
     def _find_program(self, ctx: Any, args: list[str]) -> int:
         with_value = {
             name

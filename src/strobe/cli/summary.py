@@ -9,8 +9,9 @@ from pathlib import Path
 
 import typer
 
+from strobe.cli._waiting import waiting
 from strobe.errors import CommandError
-from strobe.session.recording import open_recording
+from strobe.session.recording import Recording, open_recording
 
 
 class By(str, Enum):
@@ -41,19 +42,24 @@ def summary(
         message = "--json and --csv: choose one"
         raise CommandError(message, exit_code=2)
     recording = open_recording(path)
+    _ = recording.tables_path  # made first if need be, which shows a line of its own
+    with waiting("summarising"):
+        text = _text(recording, by, sort, top, as_json=as_json, as_csv=as_csv)
+    typer.echo(text, nl=False)
+
+
+def _text(recording: Recording, by: By, sort: str, top: int, *, as_json: bool, as_csv: bool) -> str:
     if not (as_json or as_csv):
-        typer.echo(recording.summary(by=by.value, sort=sort, top=top), nl=False)
-        return
+        return recording.summary(by=by.value, sort=sort, top=top)
     from strobe.reports.text import sort_operators
 
     rows = recording.operators() if by is By.name else recording.operators_by(by.value)
     rows = sort_operators(rows, sort)
     if as_csv:
-        typer.echo(rows.write_csv(), nl=False)
-        return
+        return rows.write_csv()
     content = {
         "steps": recording.step_statistics().to_dicts(),
         "operators": rows.head(top).to_dicts(),
         "completeness": recording.completeness().to_dicts(),
     }
-    typer.echo(json.dumps(content, indent=1))
+    return json.dumps(content, indent=1) + "\n"
