@@ -32,14 +32,11 @@ def read_ends(tables: Path) -> Ends:
 
     Viewers find an arrow's head by what came before it: one that points back cannot be shown.
     """
-    count = scan(tables, "spans").select(pl.len()).collect().item()
     forward = pl.col("source").ge(0) & (pl.col("source") < pl.col("target"))
-    found = (
-        scan(tables, "links")
-        .with_row_index("link", offset=1)
-        .filter(forward & (pl.col("target") < count))
-        .collect()
-    )
+    found = scan(tables, "links").with_row_index("link", offset=1).filter(forward).collect()
+    if found.height:
+        count = scan(tables, "spans").select(pl.len()).collect().item()
+        found = found.filter(pl.col("target") < count)
     row = np.concatenate([numbers(found["source"]), numbers(found["target"])])
     order = np.argsort(row, kind="stable")
     link = numbers(found["link"]).astype(np.int64)

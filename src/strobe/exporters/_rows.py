@@ -97,11 +97,11 @@ def read_counters(tables: Path) -> Iterator[pl.DataFrame]:
     """Return the counters in batches, then memory in use as one counter per device."""
     for rows, _ in read_batches(tables, "counters"):
         yield rows
-    lanes = scan(tables, "threads").group_by("pid").agg(pl.min("lane")).collect()
-    # A block that was there before has no lane: any of its process will do.
-    of_process = pl.col("pid").replace_strict(lanes["pid"], lanes["lane"], default=None)
     device = pl.concat_str(pl.lit("device "), pl.col("device")).fill_null("host")
     for rows, _ in read_batches(tables, "allocations"):
+        # A block that was there before has no lane: any of its process will do.
+        lanes = scan(tables, "threads").group_by("pid").agg(pl.min("lane")).collect()
+        of_process = pl.col("pid").replace_strict(lanes["pid"], lanes["lane"], default=None)
         yield rows.filter(pl.col("allocated_bytes").is_not_null()).select(
             "start_ns",
             pl.format("allocated_bytes ({})", device).alias("name"),

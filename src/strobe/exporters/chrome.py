@@ -123,6 +123,8 @@ class _Writer:
             self._progress("exporting", 0.9 * share)
 
     def _write_flows(self, ends: Ends, start_ns: Int64, track: Int32, places: Pieces) -> None:
+        if len(ends.row) == 0:
+            return
         head = np.arange(len(ends.row), dtype=np.int32)
         self._write_rows(head, _flow_heads(ends), start_ns, _NO_DURATIONS, track, places, NO_PIECES)
 
