@@ -122,6 +122,24 @@ def test_steps_without_a_schedule_are_marked_and_the_last_is_unfinished(tmp_path
     assert statistics["samples_per_s"] is None
 
 
+def test_what_comes_before_begin_step_belongs_to_no_step(tmp_path: Path) -> None:
+    with strobe.Profiler(output=tmp_path) as profiler:
+        for number in range(2):
+            with strobe.span("between"):
+                pass
+            profiler.begin_step()
+            with strobe.span(f"work {number}"):
+                pass
+            profiler.step()
+
+    by_step = profiler.recording.operators_by("step").sort("step", "name")
+    assert by_step.select("step", "name", "calls").rows() == [
+        ("-", "between", 2),
+        ("0", "work 0", 1),
+        ("1", "work 1", 1),
+    ]
+
+
 def test_spans_named_step_are_steps_where_nobody_marks_any(tmp_path: Path) -> None:
     with strobe.Profiler(output=tmp_path) as profiler:
         for _ in range(3):
@@ -300,6 +318,7 @@ def test_a_profiler_can_be_started_again(tmp_path: Path) -> None:
     [
         (lambda p: p.stop(), r"stop\(\) while not recording; call start\(\) first"),
         (lambda p: p.step(), r"step\(\) while not recording"),
+        (lambda p: p.begin_step(), r"begin_step\(\) while not recording"),
         (lambda p: p.request(), r"request\(\) while not recording"),
         (lambda p: p.recording, r"recording before start\(\)"),
     ],

@@ -71,5 +71,9 @@ def _find_job(environment: Mapping[str, str]) -> str:
     if environment.get("PMIX_NAMESPACE"):
         return f"mpi-{environment['PMIX_NAMESPACE']}"
     # Nobody gave the run a name: the launcher itself is one, for the ranks that it started here.
-    parent = os.getppid()
-    return f"job-{parent}-{manifest.process_start(parent) or 0}"
+    return name_job(os.getppid())
+
+
+def name_job(launcher: int) -> str:
+    """Return the name of the job whose ranks this process started; it may be one of them."""
+    return f"job-{launcher}-{manifest.process_start(launcher) or 0}"

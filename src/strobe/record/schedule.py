@@ -46,19 +46,29 @@ def schedule(
         if type(value) is not int or value < least:
             message = f"schedule({name}={value!r}): {name} must be an int of {least} or more"
             raise UsageError(message)
-    period = wait + warmup + active
+    return _Rounds(**given)
 
-    def state_of(step: int) -> State:
-        if step < skip_first:
+
+@dataclass(frozen=True, kw_only=True)
+class _Rounds:
+    """A class and no closure, so that it can be sent to processes that a launcher spawns."""
+
+    wait: int
+    warmup: int
+    active: int
+    repeat: int
+    skip_first: int
+
+    def __call__(self, step: int) -> State:
+        if step < self.skip_first:
             return State.CLOSED
-        done, place = divmod(step - skip_first, period)
-        if place < wait or (repeat and done >= repeat):
+        period = self.wait + self.warmup + self.active
+        done, place = divmod(step - self.skip_first, period)
+        if place < self.wait or (self.repeat and done >= self.repeat):
             return State.CLOSED
-        if place < wait + warmup:
+        if place < self.wait + self.warmup:
             return State.READY
         return State.RECORD if place < period - 1 else State.RECORD_AND_RETURN
-
-    return state_of
 
 
 def always(_step: int) -> State:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from strobe.errors import CaptureError, FormatError, StateError, UsageError
 from strobe.record import clocks, recorder
-from strobe.record.ranks import find_place
+from strobe.record.ranks import Place, find_place
 from strobe.record.schedule import CHANGES, State
 from strobe.session import ending
 from strobe.session.handlers import Export
@@ -114,7 +114,7 @@ class Profiler:
                     "make a second Profiler"
                 )
                 raise StateError(message)
-            self._place = find_place()
+            self._place = self._find_place()
             ranks, rank = self._options.ranks, self._place.rank
             self._is_silent = ranks is not None and (rank or 0) not in ranks
             self._finished = []
@@ -148,6 +148,17 @@ class Profiler:
             self._require_started("step()")
             self._mark(self._step_start_ns, num_samples, request=False)
             self._advance()
+            self._step_start_ns = recorder.core.clock_ns()
+
+    def begin_step(self) -> None:
+        """Begin the current step anew: what came since the last one ended belongs to no step.
+
+        For what goes on between two steps, such as validation. Raises StateError before start().
+        """
+        if self._is_inherited():
+            return
+        with self._lock:
+            self._require_started("begin_step()")
             self._step_start_ns = recorder.core.clock_ns()
 
     def request(self, num_samples: int | None = None) -> _Request:
@@ -267,6 +278,10 @@ class Profiler:
     def _step_by_itself(self) -> None:
         if self._is_started():
             self.step()
+
+    def _find_place(self) -> Place:
+        """Return this process's place in its job; where a trainer launched it, that knows more."""
+        return find_place()
 
     def _is_started(self) -> bool:
         return self._started and ending.is_running(self)

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import pickle
 import re
 from collections.abc import Callable
 from itertools import product
@@ -35,6 +36,12 @@ def drawn(states: Callable[[int], State], steps: int) -> str:
 )
 def test_a_schedule_is_rounds_of_wait_warmup_and_active(options, expected) -> None:
     assert drawn(schedule(**options), len(expected)) == expected
+
+
+def test_a_schedule_can_be_sent_to_another_process() -> None:
+    sent = pickle.loads(pickle.dumps(schedule(wait=1, warmup=1, active=1)))
+
+    assert drawn(sent, 6) == "NWSNWS"
 
 
 @pytest.mark.parametrize(
