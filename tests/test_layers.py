@@ -32,7 +32,10 @@ LAYERS["cli"] = LAYERS["web"] = LAYERS["integrations"] = BELOW_THE_TOP
 LAYERS["__main__"] = {"cli"}
 LAYERS["__init__"] = set(LAYERS) - {"__main__"}
 
-FRAMEWORKS = {"jax", "jaxlib", "lightning", "mindspore", "paddle", "tensorflow", "torch"}
+FRAMEWORKS = {
+    *("jax", "jaxlib", "lightning", "mindspore", "paddle", "pytorch_lightning"),
+    *("tensorflow", "torch", "transformers"),
+}
 
 
 def room_of(module: Path) -> str:

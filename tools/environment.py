@@ -44,7 +44,7 @@ ENVIRONMENTS = {
     "test": Environment(requirements=("test",)),
     "check": Environment(requirements=("check",)),
     "bench": Environment(requirements=("bench",), install="wheel"),
-    "torch": Environment(requirements=("test", "torch"), install="wheel"),
+    "torch": Environment(requirements=("test", "torch", "trainers"), install="wheel"),
     "bench-torch": Environment(requirements=("torch",), install="wheel"),
     "bench-paddle": Environment(requirements=("paddle",), install="wheel"),
     "bench-jax": Environment(requirements=("jax",), install="wheel"),
