@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples that need a framework run as they are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import strobe
+
+EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
+
+
+@pytest.mark.torch
+def test_the_transformer_is_profiled(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+
+    shown = subprocess.run(
+        [sys.executable, EXAMPLES / "train_transformer.py", "--steps", "20"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+    assert shown.returncode == 0, shown.stderr
+    assert "samples per second" in shown.stdout
+    steps = strobe.open(tmp_path / "strobe_data").steps().filter(~pl.col("unfinished")).collect()
+    assert steps["step"].to_list() == list(range(6, 16))
+    assert set(steps["samples"]) == {32}
