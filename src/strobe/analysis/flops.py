@@ -24,7 +24,7 @@ def flops(name: str, attributes: Mapping[str, Any]) -> int | None:
 
     attributes: `shapes`, one list per input ([] for what is no tensor), and `concrete`, the inputs
         that are no tensors by their names: stride, padding (numbers, or "same" or "valid"),
-        dilation and output_mask. What is not there has torch's default.
+        dilation, transposed and output_mask, for operators that have them.
 
     A multiplication and the addition after it are two operations. Where torch.profiler has a figure
     (mm, addmm, bmm, baddbmm, conv2d, mul, add) it is the same one: mul and add count the elements
@@ -128,9 +128,9 @@ def _convolution(shapes: _Shapes, concrete: _Concrete) -> int:
         _convolved(
             size,
             kernel[2 + i],
-            stride=_at(concrete, "stride", i, 1),
-            padding=_at(concrete, "padding", i, 0),
-            dilation=_at(concrete, "dilation", i, 1),
+            stride=_at(concrete["stride"], i),
+            padding=_at(concrete["padding"], i),
+            dilation=_at(concrete["dilation"], i),
         )
         for i, size in enumerate(inputs[len(inputs) - dimensions :])
     ]
@@ -144,9 +144,8 @@ def _convolved(size: int, kernel: int, *, stride: int, padding: int | str, dilat
     return (size + around - dilation * (kernel - 1) - 1) // stride + 1
 
 
-def _at(concrete: _Concrete, name: str, dimension: int, default: int) -> Any:
+def _at(value: Any, dimension: int) -> Any:
     """Return the number for a dimension: torch takes one number for all of them too."""
-    value = concrete.get(name, default)
     if not isinstance(value, list):
         return value
     return value[dimension] if len(value) > 1 else value[0]
@@ -164,9 +163,9 @@ def _transposed(shapes: _Shapes, _concrete: _Concrete) -> int:
 def _convolution_backward(shapes: _Shapes, concrete: _Concrete) -> int:
     """Return as much as the forward for each gradient asked for: the input's, the kernel's."""
     gradient, inputs, kernel = shapes[0], shapes[1], shapes[2]
-    over = inputs if concrete.get("transposed") else gradient
+    over = inputs if concrete["transposed"] else gradient
     one = 2 * _samples(inputs, kernel) * prod(over[2 - len(kernel) :]) * prod(kernel)
-    return one * sum(map(bool, concrete.get("output_mask", [True, True])[:2]))
+    return one * sum(map(bool, concrete["output_mask"][:2]))
 
 
 def _attention(shapes: _Shapes, _concrete: _Concrete) -> int:

@@ -12,6 +12,7 @@ from drawing import spans, table
 from strobe.analysis.flops import FlopsRate, flops, flops_column, flops_rate
 
 IMAGE, KERNEL = [4, 8, 16, 16], [6, 8, 3, 3]
+PLAIN = {"stride": [1], "padding": [0], "dilation": [1], "groups": 1, "transposed": False}
 
 
 @pytest.mark.parametrize(
@@ -27,7 +28,7 @@ IMAGE, KERNEL = [4, 8, 16, 16], [6, 8, 3, 3]
         ("aten::mul", [[3, 1], [1, 4]], {}, 3),
         ("aten::add", [[], []], {}, 1),
         # 14 x 14 pixels come out
-        ("aten::conv2d", [IMAGE, KERNEL], {}, 2 * 4 * 14 * 14 * 6 * 8 * 9),
+        ("aten::conv2d", [IMAGE, KERNEL], PLAIN, 2 * 4 * 14 * 14 * 6 * 8 * 9),
         # (16 + 2 - 2 - 1) // 2 + 1 = 8
         (
             "aten::conv2d",
@@ -36,15 +37,30 @@ IMAGE, KERNEL = [4, 8, 16, 16], [6, 8, 3, 3]
             2 * 4 * 8 * 8 * 6 * 8 * 9,
         ),
         # (16 - 2 * 2 - 1) // 1 + 1 = 12
-        ("aten::conv2d", [IMAGE, KERNEL], {"dilation": [2, 2]}, 2 * 4 * 12 * 12 * 6 * 8 * 9),
-        ("aten::conv2d", [IMAGE, KERNEL], {"padding": "same"}, 2 * 4 * 16 * 16 * 6 * 8 * 9),
-        ("aten::conv2d", [IMAGE, KERNEL], {"padding": "valid"}, 2 * 4 * 14 * 14 * 6 * 8 * 9),
-        ("aten::conv2d", [IMAGE, KERNEL], {"padding": [1]}, 2 * 4 * 16 * 16 * 6 * 8 * 9),
-        ("aten::conv2d", [IMAGE[1:], KERNEL], {}, 2 * 14 * 14 * 6 * 8 * 9),
+        (
+            "aten::conv2d",
+            [IMAGE, KERNEL],
+            PLAIN | {"dilation": [2, 2]},
+            2 * 4 * 12 * 12 * 6 * 8 * 9,
+        ),
+        ("aten::conv2d", [IMAGE, KERNEL], PLAIN | {"padding": "same"}, 2 * 4 * 16 * 16 * 6 * 8 * 9),
+        (
+            "aten::conv2d",
+            [IMAGE, KERNEL],
+            PLAIN | {"padding": "valid"},
+            2 * 4 * 14 * 14 * 6 * 8 * 9,
+        ),
+        ("aten::conv2d", [IMAGE, KERNEL], PLAIN | {"padding": [1]}, 2 * 4 * 16 * 16 * 6 * 8 * 9),
+        ("aten::conv2d", [IMAGE[1:], KERNEL], PLAIN, 2 * 14 * 14 * 6 * 8 * 9),
         # four groups of two channels
-        ("aten::conv2d", [[2, 8, 9, 9], [8, 2, 3, 3]], {"groups": 4}, 2 * 2 * 7 * 7 * 8 * 2 * 9),
-        ("aten::conv1d", [[4, 8, 16], [6, 8, 3]], {}, 2 * 4 * 14 * 6 * 8 * 3),
-        ("aten::conv3d", [[2, 3, 8, 8, 8], [6, 3, 3, 3, 3]], {}, 2 * 2 * 6**3 * 6 * 3 * 27),
+        (
+            "aten::conv2d",
+            [[2, 8, 9, 9], [8, 2, 3, 3]],
+            PLAIN | {"groups": 4},
+            2 * 2 * 7 * 7 * 8 * 2 * 9,
+        ),
+        ("aten::conv1d", [[4, 8, 16], [6, 8, 3]], PLAIN, 2 * 4 * 14 * 6 * 8 * 3),
+        ("aten::conv3d", [[2, 3, 8, 8, 8], [6, 3, 3, 3, 3]], PLAIN, 2 * 2 * 6**3 * 6 * 3 * 27),
         # each of the 8 x 8 pixels that go in meets the whole kernel
         (
             "aten::conv_transpose2d",
@@ -55,19 +71,19 @@ IMAGE, KERNEL = [4, 8, 16, 16], [6, 8, 3, 3]
         (
             "aten::convolution_backward",
             [[4, 6, 14, 14], IMAGE, KERNEL],
-            {"output_mask": [True, True, False]},
+            PLAIN | {"output_mask": [True, True, False]},
             2 * (2 * 4 * 14 * 14 * 6 * 8 * 9),
         ),
         (
             "aten::convolution_backward",
             [[4, 6, 14, 14], IMAGE, KERNEL],
-            {"output_mask": [False, True, True]},
+            PLAIN | {"output_mask": [False, True, True]},
             2 * 4 * 14 * 14 * 6 * 8 * 9,
         ),
         (
             "aten::convolution_backward",
             [[2, 6, 16, 16], [2, 3, 8, 8], [3, 6, 3, 3]],
-            {"transposed": True},
+            {"transposed": True, "output_mask": [True, True, True]},
             2 * (2 * 2 * 8 * 8 * 3 * 6 * 9),
         ),
         # 10 queries and 12 keys of 16, values of 20, for 2 x 4 heads
@@ -105,8 +121,13 @@ def test_operations_are_those_counted_by_hand(name, shapes, concrete, expected):
         ("aten::mm", {"shapes": None}),
         ("aten::mm", {"shapes": [[3, 4]]}),
         ("aten::mm", {"shapes": [[3, 4], []]}),
-        ("aten::conv2d", {"shapes": [IMAGE, KERNEL], "concrete": {"padding": "odd"}}),
-        ("aten::conv2d", {"shapes": [IMAGE, KERNEL], "concrete": {"padding": None}}),
+        ("aten::conv2d", {"shapes": [IMAGE, KERNEL]}),
+        ("aten::conv2d", {"shapes": [IMAGE, KERNEL], "concrete": PLAIN | {"padding": "odd"}}),
+        ("aten::conv2d", {"shapes": [IMAGE, KERNEL], "concrete": PLAIN | {"padding": None}}),
+        (
+            "aten::convolution_backward",
+            {"shapes": [[4, 6, 14, 14], IMAGE, KERNEL], "concrete": PLAIN},
+        ),
     ],
 )
 def test_what_cannot_be_known_is_none(name, attributes):
