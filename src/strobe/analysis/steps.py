@@ -76,6 +76,16 @@ def step_breakdown(spans: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     return phase_breakdown(nested.lazy(), _MARK).collect()
 
 
+def user_spans(spans: pl.DataFrame) -> pl.DataFrame:
+    """Return the spans of the user alone, with the parents that they have among themselves."""
+    mine = spans.filter(pl.col("category").cast(pl.String) == "user")
+    start_ns = mine["start_ns"].to_numpy()
+    parent, _ = nesting.nest(
+        mine["lane"].cast(pl.Int32).to_numpy(), start_ns, start_ns + mine["dur_ns"].to_numpy()
+    )
+    return mine.with_columns(parent=pl.Series(parent).set(pl.Series(parent < 0), None))
+
+
 def number_steps(spans: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Return the spans with a column `step`: that of the step in which they began, null for none.
 

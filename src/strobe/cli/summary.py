@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
 
@@ -20,17 +21,20 @@ class By(str, Enum):
     name = "name"
     thread = "thread"
     step = "step"
+    module = "module"
 
 
 def summary(
     path: Path = typer.Argument(help="A recording, or a folder that holds one."),
-    by: By = typer.Option(By.name, "--by", help="One row per name, or per thread or step too."),
+    by: By = typer.Option(
+        By.name, "--by", help="One row per name, or per thread, step or module too."
+    ),
     sort: str = typer.Option(
         "self", "--sort", help="Column: self, total, calls, mean, max, name..."
     ),
     top: int = typer.Option(20, "--top", min=1, help="How many rows of operators."),
     as_json: bool = typer.Option(
-        False, "--json", help="Print JSON: steps, operators, completeness."
+        False, "--json", help="Print JSON: steps, phases, operators, completeness..."
     ),
     as_csv: bool = typer.Option(False, "--csv", help="Print the operators as CSV, all rows."),
 ) -> None:
@@ -57,8 +61,12 @@ def _text(recording: Recording, by: By, sort: str, top: int, *, as_json: bool, a
     rows = sort_operators(rows, sort)
     if as_csv:
         return rows.write_csv()
+    rate = recording.flops_rate()
     content = {
         "steps": recording.step_statistics().to_dicts(),
+        "phases": recording.phases().to_dicts(),
+        "flops": None if rate is None else asdict(rate),
+        "peak_allocated": recording.peak_allocated().to_dicts(),
         "operators": rows.head(top).to_dicts(),
         "completeness": recording.completeness().to_dicts(),
     }

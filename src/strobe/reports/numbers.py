@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 _TIME_UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("µs", 1_000))
 _BYTE_UNITS = ("B", "kB", "MB", "GB", "TB")
+_FLOP_UNITS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP")
 
 
 def format_ns(value: float | None) -> str:
@@ -19,12 +22,12 @@ def format_ns(value: float | None) -> str:
 
 def format_bytes(value: int) -> str:
     """Return a size in powers of 1000 with its unit."""
-    size = float(value)
-    for unit in _BYTE_UNITS:
-        if size < 999.5 or unit == _BYTE_UNITS[-1]:
-            return f"{value} B" if unit == "B" else f"{_three_digits(size)} {unit}"
-        size /= 1000
-    raise AssertionError
+    return _in_thousands(value, _BYTE_UNITS)
+
+
+def format_flops(value: float) -> str:
+    """Return a number of floating-point operations in powers of 1000 with its unit."""
+    return _in_thousands(value, _FLOP_UNITS)
 
 
 def format_count(value: int) -> str:
@@ -35,6 +38,14 @@ def format_count(value: int) -> str:
 def format_share(value: float | None) -> str:
     """Return a share as per cent; a dash where there is nothing to be a share of."""
     return "-" if value is None else f"{value * 100:.1f} %"
+
+
+def _in_thousands(value: float, units: Sequence[str]) -> str:
+    size, power = float(value), 0
+    while size >= 999.5 and power < len(units) - 1:
+        size, power = size / 1000, power + 1
+    digits = _three_digits(size) if power else f"{value:.0f}"
+    return f"{digits} {units[power]}"
 
 
 def _three_digits(value: float) -> str:

@@ -14,8 +14,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from strobe.analysis.flops import FlopsRate
 from strobe.errors import UsageError
-from strobe.reports.numbers import format_bytes, format_count, format_ns, format_share
+from strobe.reports.numbers import (
+    format_bytes,
+    format_count,
+    format_flops,
+    format_ns,
+    format_share,
+)
 
 # Column title -> its text. Those at the end go first where the terminal is narrow.
 _OPERATOR_COLUMNS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
@@ -44,7 +51,7 @@ def sort_operators(operators: pl.DataFrame, sort: str) -> pl.DataFrame:
 def operator_table(operators: pl.DataFrame, top: int, width: int) -> Table:
     """Return the first `top` rows of the operator table (Recording.operators), `width` wide."""
     rows = list(operators.head(top).iter_rows(named=True))
-    keys = [name for name in ("thread", "step") if name in operators.columns]
+    keys = [name for name in ("thread", "step", "module") if name in operators.columns]
     chosen, taken = [], _NARROWEST_NAME
     taken += sum(2 + max([len(key), *(len(str(row[key])) for row in rows)]) for key in keys)
     for title, text in _OPERATOR_COLUMNS.items():
@@ -95,6 +102,43 @@ def breakdown_table(breakdown: pl.DataFrame) -> Table:
     return table
 
 
+def phases_table(phases: pl.DataFrame) -> Table:
+    """Return where the steps go, phase by phase (Recording.phases)."""
+    table = _table("where the step goes, by phase", "phase", "time", "each", "share")
+    for row in phases.filter(pl.col("total_ns") > 0).iter_rows(named=True):
+        table.add_row(
+            row["phase"],
+            format_ns(row["total_ns"]),
+            format_ns(row["per_step_ns"]),
+            format_share(row["share"]),
+        )
+    whole = format_ns(int(phases["total_ns"].sum()))
+    table.caption = f"each: per step; share: of {whole} in steps"
+    return table
+
+
+def flops_line(rate: FlopsRate) -> str:
+    """Return one line with the operations and how many there were in a second, of which time."""
+    within = {"steps": "in the steps", "spans": "in all"}[rate.over]
+    line = f"{format_flops(rate.total)} {within}, where known"
+    if not rate.over_ns:
+        return line
+    time = {"steps": "spent in steps", "spans": "from the first span to the end of the last"}
+    per_second = format_flops(rate.total * 1e9 / rate.over_ns)
+    return f"{line}; {per_second}/s over the {format_ns(rate.over_ns)} {time[rate.over]}"
+
+
+def peaks_line(peaks: pl.DataFrame) -> str:
+    """Return one line with the most memory in use (analysis.memory.peak_allocated)."""
+    several = peaks["pid"].n_unique() > 1
+    parts = []
+    for row in peaks.iter_rows(named=True):
+        where = "the host" if row["device"] is None else f"device {row['device']}"
+        process = f" by process {row['pid']}" if several else ""
+        parts.append(f"{format_bytes(row['peak_bytes'])} on {where}{process}")
+    return "most memory allocated: " + ", ".join(parts)
+
+
 def completeness_line(completeness: Mapping[str, Any]) -> str:
     """Return one line that says what is missing and what the profiler cost."""
     if completeness["collected"] is None:
@@ -119,13 +163,16 @@ class Summary:
 
     operators: pl.DataFrame
     steps: pl.DataFrame
+    phases: pl.DataFrame
     breakdown: pl.DataFrame
+    flops: FlopsRate | None
+    peaks: pl.DataFrame
     completeness: Sequence[Mapping[str, Any]]
     top: int
 
 
 def summary_text(summary: Summary, *, width: int | None) -> str:
-    """Return the summary of a recording: steps and their parts, operators, what is missing."""
+    """Return the summary of a recording: steps, phases and parts, operators, what is missing."""
     console = Console(width=width, file=io.StringIO(), highlight=False)
     with console.capture() as captured:
         _print_summary(summary, console)
@@ -142,8 +189,14 @@ def summary_html(summary: Summary) -> str:
 def _print_summary(summary: Summary, console: Console) -> None:
     if summary.steps.height:
         console.print(steps_table(summary.steps))
+    if summary.phases.height:
+        console.print(phases_table(summary.phases))
     if summary.breakdown.height:
         console.print(breakdown_table(summary.breakdown))
+    if summary.flops is not None:
+        console.print(flops_line(summary.flops), markup=False)
+    if summary.peaks.height:
+        console.print(peaks_line(summary.peaks), markup=False)
     console.print(operator_table(summary.operators, summary.top, console.width))
     for source in summary.completeness:
         console.print(completeness_line(source), markup=False)

@@ -16,6 +16,7 @@ from strobe.store import manifest, places
 if TYPE_CHECKING:
     import polars as pl
 
+    from strobe.analysis.flops import FlopsRate
     from strobe.finalize.build import Progress
     from strobe.reports.text import Summary
 
@@ -102,10 +103,10 @@ class Recording:
         """
         return self._scan("operators").collect()
 
-    def operators_by(self, column: Literal["thread", "step"]) -> pl.DataFrame:
-        """One row per thread, or per step, and span name: as operators(), with that column first.
+    def operators_by(self, column: Literal["thread", "step", "module"]) -> pl.DataFrame:
+        """One row per thread, step or module, and span name: as operators(), that column first.
 
-        A span belongs to the step in which it began.
+        A span belongs to the step in which it began. A module is the path of a layer.
         """
         from strobe.analysis.operators import operator_summary_by
         from strobe.analysis.steps import number_steps
@@ -116,8 +117,10 @@ class Recording:
             spans = self.spans().join(
                 self.threads().select("lane", "thread"), on="lane", how="left"
             )
+        elif column == "module":
+            spans = self.spans()
         else:
-            message = f"operators_by({column!r}): must be 'thread' or 'step'"
+            message = f"operators_by({column!r}): must be 'thread', 'step' or 'module'"
             raise UsageError(message)
         return operator_summary_by(spans, column).collect()
 
@@ -129,6 +132,35 @@ class Recording:
         from strobe.analysis.steps import step_statistics
 
         return step_statistics(self.steps().collect())
+
+    def phases(self) -> pl.DataFrame:
+        """Where the steps go: data loading, forward, backward, optimizer, zero_grad and other.
+
+        The phases of a step sum to the step; steps that have not ended are left out. No rows where
+        no phases are known. Columns: phase, total_ns, per_step_ns, share (of the time of the
+        steps).
+        """
+        from strobe.analysis.phase_times import phase_summary, phase_times
+
+        columns = ("category", "phase", "lane", "pid", "start_ns", "dur_ns", "parent")
+        spans = self.spans().select(columns).collect()
+        return phase_summary(phase_times(spans, self.steps().collect()))
+
+    def flops_rate(self) -> FlopsRate | None:
+        """Floating-point operations in the steps and the time of these; without steps, in all.
+
+        None where no span has a figure (with_flops of the profiler).
+        """
+        from strobe.analysis.flops import flops_rate
+
+        spans = self.spans().select("start_ns", "dur_ns", "parent", "flops").collect()
+        return flops_rate(spans, self.steps().collect())
+
+    def peak_allocated(self) -> pl.DataFrame:
+        """The most memory in use: pid, device (null for the host), peak_bytes."""
+        from strobe.analysis.memory import peak_allocated
+
+        return peak_allocated(self.allocations()).collect()
 
     def breakdown(self, of: str) -> pl.DataFrame:
         """Where the time of the spans named `of` goes: their direct children and the rest.
@@ -142,7 +174,7 @@ class Recording:
     def summary(
         self,
         *,
-        by: Literal["name", "thread", "step"] = "name",
+        by: Literal["name", "thread", "step", "module"] = "name",
         sort: str = "self",
         top: int = 20,
         width: int | None = None,
@@ -161,18 +193,30 @@ class Recording:
         return summary_html(self._gather_summary("name", "self", 20))
 
     def _gather_summary(self, by: str, sort: str, top: int) -> Summary:
-        from strobe.analysis.steps import step_breakdown
         from strobe.reports.text import Summary, sort_operators
 
         operators = self.operators() if by == "name" else self.operators_by(by)  # type: ignore[arg-type]
-        steps = self.steps().collect()
+        phases = self.phases()
         return Summary(
             operators=sort_operators(operators, sort),
             steps=self.step_statistics(),
-            breakdown=step_breakdown(self.spans().collect(), steps),
+            phases=phases,
+            breakdown=self._break_steps_down(user_spans_only=phases.height > 0),
+            flops=self.flops_rate(),
+            peaks=self.peak_allocated(),
             completeness=self.completeness().to_dicts(),
             top=top,
         )
+
+    def _break_steps_down(self, *, user_spans_only: bool) -> pl.DataFrame:
+        """Where phases are known, operators are no news: only what the user named is."""
+        from strobe.analysis.steps import step_breakdown, user_spans
+
+        spans, steps = self.spans().collect(), self.steps().collect()
+        if not user_spans_only:
+            return step_breakdown(spans, steps)
+        parts = step_breakdown(user_spans(spans), steps)
+        return parts if parts.height > 1 else parts.clear()
 
 
 def open_recording(path: str | os.PathLike[str]) -> Recording:

@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from strobe.reports.numbers import format_bytes, format_count, format_ns, format_share
+from strobe.reports.numbers import (
+    format_bytes,
+    format_count,
+    format_flops,
+    format_ns,
+    format_share,
+)
 from strobe.reports.text import printable
 
 
@@ -29,6 +35,20 @@ def test_a_time_has_three_digits_and_a_unit(value: int | None, text: str) -> Non
 )
 def test_a_size_has_a_unit(value: int, text: str) -> None:
     assert format_bytes(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0 FLOP"),
+        (999.4, "999 FLOP"),
+        (1_234_567_890, "1.23 GFLOP"),
+        (999_700_000, "1.00 GFLOP"),
+        (3e18, "3000 PFLOP"),
+    ],
+)
+def test_operations_have_a_unit(value: float, text: str) -> None:
+    assert format_flops(value) == text
 
 
 def test_an_unknown_share_is_not_zero() -> None:
