@@ -24,7 +24,8 @@ def flops(name: str, attributes: Mapping[str, Any]) -> int | None:
 
     attributes: `shapes`, one list per input ([] for what is no tensor), and `concrete`, the inputs
         that are no tensors by their names: stride, padding (numbers, or "same" or "valid"),
-        dilation, transposed and output_mask, for operators that have them.
+        dilation, transposed and output_mask, for operators that have them; or all inputs in
+        order, each as a text, as torch.profiler writes them.
 
     A multiplication and the addition after it are two operations. Where torch.profiler has a figure
     (mm, addmm, bmm, baddbmm, conv2d, mul, add) it is the same one: mul and add count the elements
@@ -37,7 +38,7 @@ def flops(name: str, attributes: Mapping[str, Any]) -> int | None:
     if rule is None:
         return None
     try:
-        return rule(attributes["shapes"], attributes.get("concrete") or {})
+        return rule(attributes["shapes"], _named(name, attributes.get("concrete") or {}))
     except (LookupError, TypeError, ValueError):  # not the inputs that the operator has in torch
         return None
 
@@ -100,6 +101,15 @@ def _union(steps: pl.DataFrame) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, A
     end_ns = np.maximum.accumulate(start_ns + steps["dur_ns"].to_numpy())
     apart = np.append(True, start_ns[1:] > end_ns[:-1])
     return start_ns[apart], end_ns[np.append(np.flatnonzero(apart)[1:] - 1, len(end_ns) - 1)]
+
+
+def _named(name: str, concrete: _Concrete | Sequence[str]) -> _Concrete:
+    """Return the inputs that are no tensors by their names."""
+    if isinstance(concrete, Mapping):
+        return concrete
+    places = _PLACES.get(name, {})
+    # [1, 1], 1, False or [True, False]: JSON but for the capitals.
+    return {given: json.loads(concrete[place].lower()) for given, place in places.items()}
 
 
 def _matrices(left: int) -> Callable[[_Shapes, _Concrete], int]:
@@ -193,6 +203,11 @@ def _recurrent(times: int) -> Callable[[_Shapes, _Concrete], int]:
     return rule
 
 
+_CONVOLUTIONS = ("aten::conv1d", "aten::conv2d", "aten::conv3d")
+_PLACES: Mapping[str, Mapping[str, int]] = {
+    **{name: {"stride": 3, "padding": 4, "dilation": 5} for name in _CONVOLUTIONS},
+    "aten::convolution_backward": {"transposed": 7, "output_mask": 10},
+}
 _ATTENTION = (
     "aten::_scaled_dot_product_flash_attention",
     "aten::_scaled_dot_product_efficient_attention",
@@ -214,9 +229,7 @@ _RULES: Mapping[str, Callable[[_Shapes, _Concrete], int]] = {
     "aten::vdot": _vector(0),
     "aten::mul": _elements,
     "aten::add": _elements,
-    "aten::conv1d": _convolution,
-    "aten::conv2d": _convolution,
-    "aten::conv3d": _convolution,
+    **dict.fromkeys(_CONVOLUTIONS, _convolution),
     "aten::conv_transpose1d": _transposed,
     "aten::conv_transpose2d": _transposed,
     "aten::conv_transpose3d": _transposed,

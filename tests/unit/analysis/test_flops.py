@@ -113,6 +113,31 @@ def test_operations_are_those_counted_by_hand(name, shapes, concrete, expected):
 
 
 @pytest.mark.parametrize(
+    ("name", "shapes", "concrete", "expected"),
+    [
+        # 8 x 8 pixels come out, as above
+        (
+            "aten::conv2d",
+            [IMAGE, KERNEL, [], [], [], [], []],
+            ["", "", "", "[2, 2]", "[1, 1]", "[1, 1]", "1"],
+            2 * 4 * 8 * 8 * 6 * 8 * 9,
+        ),
+        (
+            "aten::convolution_backward",
+            [[4, 6, 14, 14], IMAGE, KERNEL],
+            ["", "", "", "[0]", *["[1, 1]"] * 3, "False", "[0, 0]", "1", "[False, True, True]"],
+            2 * 4 * 14 * 14 * 6 * 8 * 9,
+        ),
+        ("aten::addmm", [[5], [6, 4], [4, 5], [], []], ["", "", "", "1", "1"], 2 * 6 * 4 * 5),
+        # torch.profiler does not say that it is "same"
+        ("aten::conv2d", [IMAGE, KERNEL], ["", "", "", "[1, 1]", "", "[1, 1]", "1"], None),
+    ],
+)
+def test_inputs_may_come_as_torchs_profiler_writes_them(name, shapes, concrete, expected):
+    assert flops(name, {"shapes": shapes, "concrete": concrete}) == expected
+
+
+@pytest.mark.parametrize(
     ("name", "attributes"),
     [
         ("aten::relu", {"shapes": [[3]]}),
