@@ -126,7 +126,8 @@ void add_tensor(std::vector<int64_t> &key, const at::Tensor &tensor, uint32_t wa
 }
 
 bool is_concrete(const c10::IValue &value) {
-  return value.isInt() || value.isBool() || value.isIntList() || value.isString();
+  return value.isInt() || value.isBool() || value.isIntList() || value.isBoolList() ||
+         value.isString();
 }
 
 void add_text(std::vector<int64_t> &key, Kind kind, const std::string &text) {
@@ -159,6 +160,12 @@ void add_concrete(std::vector<int64_t> &key, const c10::IValue &value) {
     std::vector<int64_t> numbers = value.toIntVector();
     key.push_back(static_cast<int64_t>(numbers.size()));
     key.insert(key.end(), numbers.begin(), numbers.end());
+    return;
+  }
+  if (value.isBoolList()) {
+    c10::List<bool> flags = value.toBoolList();
+    key.push_back(static_cast<int64_t>(flags.size()));
+    for (bool flag : flags) key.push_back(flag);
     return;
   }
   key.push_back(-1);
