@@ -398,7 +398,7 @@ def page(results: Json, table: list[Row]) -> str:
         "- **operator table, cold**: a new process opens a log that nobody has touched: imports,",
         "  recovery, nesting, Parquet and the table; the median of five. torch: `stop()` and",
         "  `key_averages().table()`, imports not counted; half of its events are operators.",
-        "- **step of torch events**: CPU time that profiling adds to a step of an MLP's training; the",
+        "- **step of torch events**: CPU time that profiling adds to a training step of an MLP:",
         "  medians of shuffled rounds, and in parentheses where 95 % of bootstrap resamples lie.",
         "  With shapes, torch keeps strides and scalar inputs too; strobe keeps shapes and dtypes,",
         "  and the rest when asked.",

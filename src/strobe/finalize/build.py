@@ -25,6 +25,7 @@ from strobe.finalize.relations import (
     derive,
     known,
     lane_ids,
+    number_engine,
     read_alive,
     within_memory,
 )
@@ -62,6 +63,7 @@ def build(recording: Path, manifest: Manifest, into: Path, progress: Progress) -
     spans, unfinished = _cut(log, window)
     progress("nesting", 0.3)
     parent, self_ns = nest(spans.lane, spans.start_ns, spans.start_ns + spans.dur_ns)
+    number_engine(spans, parent)
     derived = derive(spans, parent, unfinished, log, _groups(manifest))
     with TableWriter(file_path(into, "spans"), file_schema("spans")) as writer:
         _write_spans(writer, spans, parent, self_ns, unfinished, log, derived, progress)

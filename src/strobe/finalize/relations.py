@@ -125,6 +125,18 @@ def within_memory(memory: Memory, start_ns: int, end_ns: int) -> Memory:
     return memory if inside.all() else Memory(*(column[inside] for column in vars(memory).values()))
 
 
+def number_engine(spans: Gathered, parent: Rows) -> None:
+    """Give the engine's span around a backward, which has no number, that of the backward."""
+    if spans.sequence is None or spans.thread is None:
+        return
+    is_backward = spans.category == _BACKWARD
+    inner = np.flatnonzero(is_backward & (spans.sequence >= 0) & (parent >= 0))
+    around = parent[inner]
+    inner = inner[is_backward[around] & (spans.sequence[around] < 0)][::-1]  # the first one stays
+    spans.sequence[parent[inner]] = spans.sequence[inner]
+    spans.thread[parent[inner]] = spans.thread[inner]
+
+
 def link_backward(spans: Gathered, parent: Rows, process: Rows) -> tuple[Rows, Rows]:
     """Return (forward, backward): which operator each backward computes the gradients of.
 
@@ -189,10 +201,6 @@ def modules(spans: Gathered, parent: Rows, forward: Rows, backward: Rows) -> Row
     layer = innermost(is_module, parent)
     source = np.full(len(spans), -1, np.int64)
     source[backward] = forward
-    # The engine's own span around a backward has no number.
-    around = parent[backward]
-    unnumbered = (around >= 0) & (spans.category[around] == _BACKWARD)
-    source[around[unnumbered]] = forward[unnumbered]
     linked = source >= 0
     inside = innermost(linked, parent)
     found: Rows = np.where(inside >= 0, np.append(layer, -1)[source[inside]], layer)
