@@ -61,7 +61,8 @@ def trainer(transformers: Any, tmp_path: Path, callbacks: list[Any], **options: 
 def counts(recording: strobe.Recording) -> dict[str, int]:
     spans = recording.spans().collect()
     assert check(spans) == []
-    return dict(spans["name"].value_counts().rows())
+    ours = spans.filter(pl.col("category") == "user")
+    return dict(ours["name"].value_counts().rows())
 
 
 def ended_steps(recording: strobe.Recording) -> pl.DataFrame:
