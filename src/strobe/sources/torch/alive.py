@@ -6,7 +6,6 @@ from __future__ import annotations
 import gc
 import json
 import os
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +28,15 @@ def _storages() -> list[tuple[int, int, int]]:
     import torch
 
     found: dict[tuple[int, int], int] = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for thing in gc.get_objects():
-            if isinstance(thing, torch.Tensor):
-                _add(thing, found)
+    # By its type, once for each: isinstance() would ask the object for its __class__, and a lazy
+    # stand-in of the program's would come to life.
+    is_tensor: dict[type, bool] = {}
+    for thing in gc.get_objects():
+        kind = type(thing)
+        if kind not in is_tensor:
+            is_tensor[kind] = issubclass(kind, torch.Tensor)
+        if is_tensor[kind]:
+            _add(thing, found)
     return [(address, size, device) for (address, device), size in found.items()]
 
 
