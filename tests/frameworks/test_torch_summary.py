@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ import pytest
 
 import strobe
 from strobe.session.recording import Recording
+from strobe.sources.torch.source import PATH_VARIABLE
 
 pytestmark = pytest.mark.torch
 
@@ -36,13 +38,21 @@ with strobe.Profiler(
 """
 
 
-@pytest.fixture(scope="module")
-def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+@pytest.fixture(scope="module", params=["", "kineto"], ids=["by default", "by kineto"])
+def recording(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Recording:
     pytest.importorskip("torch", reason="PyTorch is not installed")
     folder = tmp_path_factory.mktemp("training")
+    variables = {PATH_VARIABLE: request.param} if request.param else {}
     (folder / "train.py").write_text(PROGRAM)
     done = subprocess.run(
-        [sys.executable, "train.py"], cwd=folder, capture_output=True, text=True, check=False
+        [sys.executable, "train.py"],
+        cwd=folder,
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return strobe.open(folder / "out")
