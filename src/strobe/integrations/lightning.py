@@ -124,7 +124,7 @@ class StrobeProfiler(_Base):  # type: ignore[misc]
             return ""
         try:
             return self._run.profiler.summary()
-        except StrobeError as error:
+        except Exception as error:  # the Trainer calls this, and must go on
             ending.show(f"there is no summary ({error})")
             return ""
 
