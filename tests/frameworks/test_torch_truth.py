@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 import strobe
+from programs import Program
 from strobe.model import check
 
 pytestmark = pytest.mark.torch
@@ -152,3 +155,85 @@ def test_times_agree_with_those_of_torch_profiler(both: Both) -> None:
             total[our.path[-1]] += getattr(our, kind) - getattr(their, kind)
         calls = Counter(event.path[-1] for event in ours)
         assert median(abs(total[name]) / calls[name] for name in calls) < NOISE_NS
+
+
+PATHS = ("callback", "kineto")
+BOTH_WAYS = """
+    import torch
+    from torch_models import MODELS, seeded
+
+    for model in MODELS:
+        step = seeded(model)
+        options = dict(record_shapes="strides", with_flops=True, with_modules=True)
+        for memory in (False, True) if model == "mlp" else (True,):
+            name = model + "-memory" * memory
+            with strobe.Profiler(output=OUT, name=name, profile_memory=memory, **options):
+                for _ in range(2):
+                    step()
+"""
+
+
+@pytest.fixture(scope="module")
+def ways(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Program]:
+    """The same program recorded by the callback and by Kineto."""
+    found = {}
+    for path in PATHS:
+        program = found[path] = Program("c", tmp_path_factory.mktemp(path))
+        tests = str(Path(__file__).resolve().parent.parent)
+        # torch says that it cannot report what is freed and was allocated before.
+        variables = {"STROBE_TORCH": path, "TORCH_CPP_LOG_LEVEL": "ERROR"}
+        variables["PYTHONPATH"] = os.pathsep.join([tests, *filter(None, sys.path)])
+        program.run(BOTH_WAYS, env=variables)
+    return found
+
+
+def opened(program: Program, name: str) -> strobe.Recording:
+    (path,) = [each for each in program.recordings() if each.name.startswith(f"{name}-2")]
+    recording = program.open(path)
+    report = recording.completeness().filter(pl.col("source") == "torch").row(0, named=True)
+    assert report["collected"] > 0
+    return recording
+
+
+@pytest.mark.parametrize(
+    ("model", "memory"), [("mlp", False), *((each, True) for each in MODELS)]
+)
+def test_callback_and_kineto_give_the_same_tables(
+    ways: dict[str, Program], model: str, memory: bool
+) -> None:
+    recordings = [opened(ways[path], f"{model}{'-memory' * memory}") for path in PATHS]
+    ours, theirs = [recording.spans().collect() for recording in recordings]
+
+    for column in ("name", "category", "phase", "module", "sequence", "parent"):
+        assert ours[column].to_list() == theirs[column].to_list(), column
+    # Kineto does not know a padding that is a word.
+    apart = ours["flops"].ne_missing(theirs["flops"])
+    assert theirs.filter(apart)["flops"].null_count() == apart.sum() == 2 * (model == "cnn")
+    assert set(ours.filter(apart)["name"]) <= {"aten::conv2d"}
+    told, also = [[json.loads(text or "{}") for text in each["attributes"]] for each in (ours, theirs)]
+    for part in ("shapes", "dtypes", "strides"):
+        assert [each.get(part) for each in told] == [each.get(part) for each in also], part
+    ours, theirs = [recording.links().collect() for recording in recordings]
+    assert ours.height > 10
+    assert ours.rows() == theirs.rows()
+    if memory:
+        ours, theirs = [memory_of(recording) for recording in recordings]
+        assert len(ours) > 10
+        assert ours == theirs
+
+
+def memory_of(recording: strobe.Recording) -> list[tuple[int, str | None]]:
+    """Bytes and operator of each allocation while recording, and of each free of one of these.
+
+    A free of an older block is told if torch remembers a block at its address from a profiler
+    before, be it another block.
+    """
+    names = recording.spans().select("name").collect()["name"]
+    events = recording.allocations().filter(pl.col("lane").is_not_null()).collect()
+    held: set[int] = set()
+    found = []
+    for address, size, span in events.select("address", "bytes", "span").iter_rows():
+        if size > 0 or address in held:
+            found.append((size, None if span is None else names[span]))
+        (held.add if size > 0 else held.discard)(address)
+    return found
