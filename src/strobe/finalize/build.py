@@ -64,13 +64,15 @@ def build(recording: Path, manifest: Manifest, into: Path, progress: Progress) -
     progress("nesting", 0.3)
     parent, self_ns = nest(spans.lane, spans.start_ns, spans.start_ns + spans.dur_ns)
     number_engine(spans, parent)
-    derived = derive(spans, parent, unfinished, log, _groups(manifest))
+    derived = derive(spans, parent, unfinished, log, manifest)
     with TableWriter(file_path(into, "spans"), file_schema("spans")) as writer:
         _write_spans(writer, spans, parent, self_ns, unfinished, log, derived, progress)
     _write(into, "operators", _operators(spans, self_ns, log.names))
     _write(into, "links", derived.links)
-    memory = within_memory(log.memory, window.start_ns, window.end_ns)
-    alive = read_alive(log_directories, window.start_ns)
+    # Another profiler that recorded at the same time may have asked for it.
+    asked = manifest.wants.get("memory", False)
+    memory = within_memory(log.memory, window.start_ns, window.end_ns if asked else -1)
+    alive = read_alive(log_directories if asked else [], window.start_ns)
     _write(into, "allocations", allocations(memory, spans, log, alive, window.start_ns))
     _write(
         into, "steps", steps_table(log, manifest, spans, unfinished, window.end_ns, derived.steps)
@@ -94,14 +96,6 @@ def build(recording: Path, manifest: Manifest, into: Path, progress: Progress) -
     _write(into, "completeness", completeness)
     _write(into, "metadata", _metadata(manifest, processes, window))
     progress("done", 1.0)
-
-
-def _groups(manifest: Manifest) -> dict[str, Any]:
-    """Return the groups of processes that sources know, by name."""
-    found: dict[str, Any] = {}
-    for report in manifest.sources.values():
-        found.update(report["facts"].get("groups", {}))
-    return found
 
 
 def _name_threads(log: Log, manifest: Manifest) -> None:

@@ -21,6 +21,7 @@ from strobe.analysis.phases import phases
 from strobe.analysis.steps import derived_steps
 from strobe.finalize.gather import Gathered, Log, Memory
 from strobe.model.tables import CATEGORIES, PHASES
+from strobe.store.manifest import Manifest
 from strobe.store.parquet import Coded, Column
 from strobe.store.tables import empty
 
@@ -49,7 +50,7 @@ def derive(
     parent: Rows,
     unfinished: NDArray[np.bool_],
     log: Log,
-    groups: Mapping[str, Mapping[str, Any]],
+    manifest: Manifest,
 ) -> Derived:
     """Find out what frameworks do not say; a user's spans alone have nothing of it."""
     if not spans.category.any():
@@ -76,7 +77,8 @@ def derive(
     texts = attributes.gather(np.where(spans.attributes < 0, len(log.attributes), spans.attributes))
     communication = frame.with_columns(process=process, attributes=texts).with_row_index("row")
     exchanged = collectives(
-        communication.filter(pl.col("category") == "communication").sort("start_ns"), groups
+        communication.filter(pl.col("category") == "communication").sort("start_ns"),
+        _groups(manifest),
     )
     asked = exchanged.drop_nulls("work")
     links = pl.concat(
@@ -95,8 +97,16 @@ def derive(
         steps=steps,
         phase=Coded(codes.to_numpy(), PHASES),
         module=None if layer is None else Coded(np.append(spans.name, -1)[layer], log.names),
-        flops=flops_column(frame["name"], texts),
+        flops=flops_column(frame["name"], texts) if manifest.wants.get("flops") else None,
     )
+
+
+def _groups(manifest: Manifest) -> Mapping[str, Mapping[str, Any]]:
+    """Return the groups of processes that sources know, by name."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for report in manifest.sources.values():
+        found.update(report["facts"].get("groups", {}))
+    return found
 
 
 def known(numbers: NDArray[np.int64]) -> pl.Series:

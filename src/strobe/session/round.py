@@ -152,6 +152,7 @@ def _describe(
         max_seconds=options.max_seconds,
         span_cost_ns=max(0.0, recorder.core.calibrate()),
         missing=options.missing(),
+        wants=asdict(options.wants),
         exports=exports,
         metadata={
             "python": sys.version.split()[0],
