@@ -76,6 +76,8 @@ def _patch(module: str, name: str, wrap: Callable[[Any], Any]) -> str:
 
 
 def _span(name: str, attributes: dict[str, Any]) -> Any:
+    if not attributes:
+        return recorder.core.source_span(name, _DATA_LOADING)
     return recorder.core.source_span(name, _DATA_LOADING, attributes)
 
 
