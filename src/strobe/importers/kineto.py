@@ -149,7 +149,7 @@ def read(path: Path) -> Events:
         raise FormatError(path, f"after byte {where}", f"damaged gzip data ({error})") from None
     except RecursionError:
         raise FormatError(path, f"after byte {where}", "nested too deeply") from None
-    except (ValueError, OverflowError) as error:
+    except (msgspec.MsgspecError, ValueError, OverflowError) as error:
         raise FormatError(path, f"after byte {where}", f"no Kineto trace ({error})") from None
 
 
