@@ -195,9 +195,7 @@ def opened(program: Program, name: str) -> strobe.Recording:
     return recording
 
 
-@pytest.mark.parametrize(
-    ("model", "memory"), [("mlp", False), *((each, True) for each in MODELS)]
-)
+@pytest.mark.parametrize(("model", "memory"), [("mlp", False), *((each, True) for each in MODELS)])
 def test_callback_and_kineto_give_the_same_tables(
     ways: dict[str, Program], model: str, memory: bool
 ) -> None:
@@ -210,7 +208,9 @@ def test_callback_and_kineto_give_the_same_tables(
     apart = ours["flops"].ne_missing(theirs["flops"])
     assert theirs.filter(apart)["flops"].null_count() == apart.sum() == 2 * (model == "cnn")
     assert set(ours.filter(apart)["name"]) <= {"aten::conv2d"}
-    told, also = [[json.loads(text or "{}") for text in each["attributes"]] for each in (ours, theirs)]
+    told, also = [
+        [json.loads(text or "{}") for text in each["attributes"]] for each in (ours, theirs)
+    ]
     for part in ("shapes", "dtypes", "strides"):
         assert [each.get(part) for each in told] == [each.get(part) for each in also], part
     ours, theirs = [recording.links().collect() for recording in recordings]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What still runs when the program ends, and what strobe says on standard error."""
+"""What still runs when the program ends, and what is said about recordings."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Protocol
 
 from strobe.errors import StrobeError
 from strobe.record import recorder, windows
+from strobe.record.messages import show
 from strobe.store import places
 
 _WAIT_SECONDS = 10.0
@@ -53,16 +54,6 @@ def is_running(profiler: Stoppable) -> bool:
 def expect_tables(recording: Path) -> None:
     """The finalizer is at work on this recording."""
     _endings.expected.append(recording)
-
-
-def show(text: str) -> None:
-    """Say something to the user of the profiled program."""
-    if sys.stderr is None:
-        return  # print would take standard output, which is the program's
-    try:
-        print(f"strobe: {text}", file=sys.stderr, flush=True)
-    except (AttributeError, OSError, ValueError):
-        return  # the program has closed it, or put something else there
 
 
 def announce_nothing() -> None:

@@ -12,12 +12,12 @@ import json
 import os
 import re
 import socket
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strobe.record import recorder
+from strobe.record.messages import show
 from strobe.session.program import Program, find_program
 
 if TYPE_CHECKING:
@@ -67,8 +67,7 @@ def start() -> None:
         for variable in (_OPTIONS_VARIABLE, _PARENT_VARIABLE, recorder.CONTROL_VARIABLE):
             os.environ.pop(variable, None)  # its children would only say it again
         reason = " ".join(str(error).split()) or type(error).__name__
-        if sys.stderr is not None:
-            print(f"strobe: {reason}; this program is not profiled", file=sys.stderr, flush=True)
+        show(f"{reason}; this program is not profiled")
 
 
 def running_profiler() -> Profiler | None:
@@ -153,8 +152,6 @@ def _say_what_was_not_recorded() -> None:
     profiler = running_profiler()
     if profiler is None:
         return
-    from strobe.session import ending
-
     problem = profiler.explain_schedule()
     if problem:
-        ending.show(problem)
+        show(problem)

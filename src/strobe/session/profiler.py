@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from strobe.errors import CaptureError, FormatError, StateError, UsageError
 from strobe.record import clocks, recorder
+from strobe.record.messages import show
 from strobe.record.ranks import Place, find_place
 from strobe.record.schedule import CHANGES, State
 from strobe.session import ending
@@ -342,7 +343,7 @@ class Profiler:
             if not self._started:
                 raise
             # In the middle of the program: it goes on without this round.
-            ending.show(str(error))
+            show(str(error))
 
     def _close_round(self, *, with_step: bool) -> None:
         assert self._round is not None
@@ -356,7 +357,7 @@ class Profiler:
         try:
             handler(self)
         except Exception:  # the handler's, and the program must go on
-            ending.show(f"on_trace_ready failed, the recording is kept:\n{traceback.format_exc()}")
+            show(f"on_trace_ready failed, the recording is kept:\n{traceback.format_exc()}")
 
     def _report_missing(self) -> None:
         if self._clock_problem:
@@ -370,7 +371,7 @@ class Profiler:
     def _warn_once(self, text: str) -> None:
         if text not in self._warned:
             self._warned.add(text)
-            ending.show(text)
+            show(text)
 
 
 class _Request:

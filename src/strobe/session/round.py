@@ -20,6 +20,7 @@ from strobe._version import __version__
 from strobe.errors import CaptureError
 from strobe.finalize import process as finalizer
 from strobe.record import recorder, windows
+from strobe.record.messages import show
 from strobe.record.ranks import Place
 from strobe.session import ending
 from strobe.session.handlers import Export
@@ -74,10 +75,10 @@ class Round:
             manifest.write(self.path, stopped)
         except OSError as error:
             fate = "can be opened once this program has ended" if self.path.exists() else "is lost"
-            ending.show(f"the recording {str(self.path)!r} {fate} ({error.strerror})")
+            show(f"the recording {str(self.path)!r} {fate} ({error.strerror})")
             return missing
         if stats["dropped"]:
-            ending.show(f"{stats['dropped']} records could not be written and are lost")
+            show(f"{stats['dropped']} records could not be written and are lost")
         if finalizer.launch(self.path, recorder.core.spawn_detached):
             ending.expect_tables(self.path)
         return missing
