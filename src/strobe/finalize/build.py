@@ -302,7 +302,7 @@ def _completeness(
             "source_class": report["source_class"],
             "collected": framework_rows,
             "clock_residual_ns": kineto.residual_ns,
-            "note": "; ".join([f"by {report['path']}: {report['reason']}", *kineto.notes]),
+            "note": "; ".join([_way(report), *kineto.notes]),
         }
         for name, report in manifest.sources.items()
     ]
@@ -316,6 +316,13 @@ def _completeness(
         name: pl.Series([row.get(name) for row in rows], dtype=dtype)
         for name, dtype in empty_row.schema.items()
     }
+
+
+def _way(report: Mapping[str, Any]) -> str:
+    """Say by which way a source recorded, and why by that one."""
+    if report["path"] == "none":
+        return f"not recorded: {report['reason']}"
+    return f"by {report['path']}: {report['reason']}"
 
 
 def _missing(manifest: Manifest, processes: list[ProcessLog]) -> int:
@@ -368,7 +375,7 @@ def _notes(
 def _metadata(
     manifest: Manifest, processes: list[ProcessLog], window: _Window
 ) -> dict[str, Column]:
-    facts: Mapping[str, Any] = {
+    facts: dict[str, Any] = {
         "name": manifest.name,
         "id": manifest.id,
         "strobe": manifest.strobe,
@@ -385,6 +392,10 @@ def _metadata(
         "span_cost_ns": manifest.span_cost_ns,
         **manifest.metadata,
     }
+    for name, report in manifest.sources.items():
+        facts |= {f"{name}_path": report["path"], f"{name}_reason": report["reason"]}
+        if "version" in report["facts"]:
+            facts[f"{name}_version"] = report["facts"]["version"]
     texts = [value if isinstance(value, str) else json.dumps(value) for value in facts.values()]
     return {"key": pl.Series(list(facts)), "value": pl.Series(texts, dtype=pl.String)}
 

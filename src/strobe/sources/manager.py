@@ -14,12 +14,15 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from strobe.errors import StrobeError
+from strobe.record.messages import show
 from strobe.record.source import Report, Source, Wants
 
 # framework -> the module whose `source` is ours
@@ -96,10 +99,22 @@ def close_window(window: str) -> dict[str, Report]:
             if report is not None:
                 reports[source.name] = report
         for name, reason in _process.failed.items():
-            reports.setdefault(
-                name, Report(source_class="A", path="none", reason=f"it failed: {reason}")
-            )
+            failed = Report(source_class="A", path="none", reason=f"it failed: {reason}")
+            report = reports.setdefault(name, failed)
+            if report is not failed:
+                reports[name] = replace(report, reason=f"{report.reason}; {failed.reason}")
         return reports
+
+
+def examine() -> dict[str, dict[str, Any]]:
+    """Return what each source has to say about this machine; nothing is imported or attached."""
+    found = {}
+    for framework, module in SOURCES.items():
+        if find_spec(framework) is None:
+            found[framework] = {"path": "none", "reason": "not installed"}
+        else:
+            found[framework] = importlib.import_module(module).source.examine()
+    return found
 
 
 def answered() -> set[str]:
@@ -131,8 +146,11 @@ def _attach(framework: str) -> None:
     source = _try(framework, lambda: importlib.import_module(SOURCES[framework]).source)
     if source is None:
         return
-    _process.attached[framework] = source
     _try(framework, source.attach)
+    if framework in _process.failed:
+        _try(framework, source.detach)  # what it had patched before it failed
+        return
+    _process.attached[framework] = source
     if _process.windows:
         _open(source)
 
@@ -147,9 +165,10 @@ def _try(name: str, action: Callable[[], Any]) -> Any:
     try:
         return action()
     except Exception as error:  # the program is not ours: it must run, profiled or not
-        reason = f"{type(error).__name__}: {error}"
-        if _process.failed.setdefault(name, reason) is reason and sys.stderr is not None:
-            print(f"strobe: {name} is not recorded ({reason})", file=sys.stderr, flush=True)
+        ours = isinstance(error, StrobeError)
+        reason = str(error) if ours else f"{type(error).__name__}: {error}"
+        if _process.failed.setdefault(name, reason) is reason:
+            show(f"{name} is not recorded ({reason})")
         return None
 
 
