@@ -16,24 +16,35 @@ from rich.console import Console
 
 from strobe._version import __version__
 from strobe.analysis import nesting
-from strobe.errors import StrobeError
+from strobe.errors import CaptureError, CommandError, StrobeError
 from strobe.record import recorder
 from strobe.reports.numbers import format_ns
 from strobe.reports.text import facts_table
 from strobe.session import ending
 from strobe.session.profiler import Profiler
+from strobe.sources import manager
+from strobe.sources.torch import build as torch_build
 from strobe.store.layout import FORMAT_VERSION
 
 _FRAMEWORKS = ("torch", "jax", "paddlepaddle", "mindspore")
 
 
 def doctor(
+    build: bool = typer.Option(
+        False, "--build", help="Build the callback for the installed PyTorch, also after a failure."
+    ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of text."),
 ) -> None:
-    """Say which recorder runs here and prove it with a small recording.
+    """Say which recorder runs here, prove it with a small recording, and look at the frameworks.
 
-    Example: strobe doctor
+    PyTorch is recorded by a callback that is compiled on first use, else by Kineto.
+    STROBE_TORCH=callback or =kineto chooses; STROBE_BUILD_CALLBACK=0 forbids to compile;
+    STROBE_CACHE is the folder that keeps what was compiled; CXX is the compiler.
+
+    Example: strobe doctor --build
     """
+    if build:
+        _build_callback()
     facts: dict[str, Any] = {
         "strobe": __version__,
         "format": FORMAT_VERSION,
@@ -44,15 +55,36 @@ def doctor(
         "kernels": nesting.KIND,
         **{name: _version(name) for name in ("polars", "numpy", *_FRAMEWORKS)},
         **_try_recording(),
+        "sources": manager.examine(),
     }
     if as_json:
         typer.echo(json.dumps(facts, indent=1))
         return
     shown = {**facts, "span_cost_ns": format_ns(facts["span_cost_ns"])}
     shown["a span costs about"] = shown.pop("span_cost_ns")
-    Console().print(facts_table("strobe on this machine", shown))
+    sources = shown.pop("sources")
+    console = Console()
+    console.print(facts_table("strobe on this machine", shown))
+    for name, source in sources.items():
+        console.print(facts_table(f"\n{name}", source))
     if recorder.KIND != "C":
         typer.echo("For the C recorder: install a C compiler and Python's headers, then reinstall.")
+
+
+def _build_callback() -> None:
+    """Import PyTorch and build what it needs; raises CommandError when that cannot be."""
+    try:
+        import torch  # noqa: F401
+    except (ImportError, OSError) as error:
+        message = f"doctor --build: PyTorch cannot be imported ({error})"
+        raise CommandError(message) from None
+    try:
+        with Console(stderr=True).status("compiling"):
+            torch_build.load(again=True)
+    except CaptureError as error:
+        message = f"doctor --build: the callback for PyTorch cannot be used: {error}"
+        raise CommandError(message) from None
+    typer.echo("strobe: the callback for PyTorch is built and can be loaded", err=True)
 
 
 def _version(package: str) -> str:

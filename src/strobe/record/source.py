@@ -48,6 +48,12 @@ class Source(Protocol):
     answers: frozenset[str]
     """The Profiler's options that it does something for."""
 
+    def examine(self) -> dict[str, Any]:
+        """Return what `strobe doctor` shows: the path that would be taken, the reason, and more.
+
+        The framework is installed, and is not imported for it.
+        """
+
     def attach(self) -> None:
         """The first profiler has been started, or the framework imported: get ready."""
 

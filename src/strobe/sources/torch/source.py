@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import sys
 import weakref
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any, Literal
 
 from strobe.errors import CaptureError, UsageError
 from strobe.record import recorder
+from strobe.record.messages import show
 from strobe.record.source import Report, Wants
 from strobe.sources import manager
 from strobe.sources.torch import alive, build, communication, loading, modules
@@ -19,6 +22,7 @@ from strobe.sources.torch.kineto import KinetoSession
 
 PATH_VARIABLE = "STROBE_TORCH"
 _PATHS = ("", "callback", "kineto")
+_BUILT = "built for the installed PyTorch"
 
 # Bits of the callback's options.
 _SHAPES, _STRIDES, _CONCRETE, _MEMORY, _COMMUNICATION = 1, 2, 4, 8, 16
@@ -43,6 +47,26 @@ class TorchSource:
         self._step_hook: Any = None
         self._marker: weakref.ref[Any] | None = None
         self._sessions = 0
+
+    def examine(self) -> dict[str, Any]:
+        """Return which way would be taken, and why, without importing torch."""
+        facts: dict[str, Any] = {}
+        problem = _obstacle()
+        try:
+            facts["cache"] = str(build.cache_folder())
+            plan = build.make_plan()
+            facts["compiler"] = shlex.join(plan.compiler) or "none"
+            facts["library"] = str(plan.library)
+            facts["callback"] = build.foresee(plan, build=build.may_build())
+        except (CaptureError, OSError) as error:
+            facts["callback"] = f"not built: {error}"
+            problem = problem or str(error)
+        if problem:
+            return {"path": "kineto", "reason": problem, **facts}
+        reason = _BUILT if facts["callback"] == "built" else "it will be built on first use"
+        if "torch" not in sys.modules:
+            reason += "; kineto where an accelerator is active"
+        return {"path": "callback", "reason": reason, **facts}
 
     def attach(self) -> None:
         """Choose the way, and watch data loading and the optimizer's steps."""
@@ -118,21 +142,15 @@ class TorchSource:
 
     def _choose(self) -> None:
         """Take the callback unless something forbids it, and remember why."""
-        wanted = os.environ.get(PATH_VARIABLE, "")
-        if wanted not in _PATHS:
-            message = f"{PATH_VARIABLE}={wanted!r}: must be 'callback' or 'kineto', or not be set"
-            raise UsageError(message)
-        reason = _obstacle() if wanted != "callback" else None
-        if wanted == "kineto":
-            reason = f"{PATH_VARIABLE}=kineto"
+        reason = _obstacle()
         if reason is None:
             try:
-                self._library = build.load(build=os.environ.get("STROBE_BUILD_CALLBACK") != "0")
-                self._path, self._reason = "callback", "built for the installed PyTorch"
+                self._library = build.load(build=build.may_build())
+                self._path, self._reason = "callback", _BUILT
                 return
             except CaptureError as error:
                 reason = str(error)
-                build.say(f"PyTorch is recorded by Kineto, not by the callback: {reason}")
+                show(f"PyTorch is recorded by Kineto, not by the callback: {reason}")
         self._path, self._reason = "kineto", reason
 
     def _watch_steps(self) -> None:
@@ -150,14 +168,26 @@ class TorchSource:
 
 
 def _obstacle() -> str | None:
-    """Say why the callback cannot do it here; None if it can."""
-    import torch
-
+    """Say why the callback is not to be taken here; None if it is. Raises UsageError."""
+    wanted = os.environ.get(PATH_VARIABLE, "")
+    if wanted not in _PATHS:
+        message = f"{PATH_VARIABLE}={wanted!r}: must be 'callback' or 'kineto', or not be set"
+        raise UsageError(message)
+    if wanted == "kineto":
+        return f"{PATH_VARIABLE}=kineto"
     if recorder.KIND != "C":
-        return "the Python recorder has nothing that a callback could write to"
-    accelerator = getattr(torch, "accelerator", None)
-    active = accelerator.is_available() if accelerator else torch.cuda.is_available()
-    return "an accelerator is active, whose kernels only Kineto sees" if active else None
+        return build.NO_TABLE
+    if wanted != "callback" and _accelerator_is_active():
+        return "an accelerator is active, whose kernels only Kineto sees"
+    return None
+
+
+def _accelerator_is_active() -> bool:
+    """Ask torch, if it has been imported."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    return bool(getattr(torch, "accelerator", torch.cuda).is_available())
 
 
 def _describe() -> dict[str, Any]:
