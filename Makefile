@@ -20,7 +20,7 @@ BRIEF = -m "not stress and not again" --hypothesis-profile=brief
 # of PYTHON, test-lowest on 3.10.
 PROOF = tests/test_install.py tests/test_exports.py tests/exporters tests/recording/test_spans.py
 PROVED = 3.10 $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-C_FILES = $$(find native tests/native -name '*.[ch]' 2>/dev/null)
+C_FILES = $$(find native src tests/native -name '*.[ch]' -o -name '*.cpp' 2>/dev/null)
 
 .DEFAULT_GOAL := help
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import polars as pl
 import pytest
 
 import strobe

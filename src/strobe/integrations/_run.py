@@ -8,7 +8,7 @@ from typing import Any
 
 from strobe.errors import StateError, StrobeError
 from strobe.record import recorder
-from strobe.session import ending
+from strobe.record.messages import show
 from strobe.session.profiler import Profiler
 
 
@@ -25,7 +25,7 @@ class Run:
         try:
             self.profiler.start()
         except StrobeError as error:
-            ending.show(f"{error}; the trainer runs without a profile")
+            show(f"{error}; the trainer runs without a profile")
             return
         self.is_running = True
 
@@ -50,7 +50,7 @@ class Run:
         except StateError:
             self.is_running = False  # somebody else has stopped it
         except StrobeError as error:
-            ending.show(f"{error}; the recording ends here")
+            show(f"{error}; the recording ends here")
             self.stop()
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from strobe.errors import StrobeError
 from strobe.integrations._run import OpenSpans, Run
 from strobe.record.ranks import Place, find_place, name_job
-from strobe.session import ending
+from strobe.record.messages import show
 from strobe.session.profiler import Profiler
 from strobe.session.recording import Recording
 
@@ -125,7 +125,7 @@ class StrobeProfiler(_Base):  # type: ignore[misc]
         try:
             return self._run.profiler.summary()
         except Exception as error:  # the Trainer calls this, and must go on
-            ending.show(f"there is no summary ({error})")
+            show(f"there is no summary ({error})")
             return ""
 
     def describe(self) -> None:
