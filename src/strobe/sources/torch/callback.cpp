@@ -140,7 +140,8 @@ void add_text(std::vector<int64_t> &key, Kind kind, const std::string &text) {
 bool add_group(std::vector<int64_t> &key, const c10::IValue &value) {
 #ifdef USE_DISTRIBUTED
   if (!value.isObject()) return false;
-  static const c10::TypePtr group_type = c10::getCustomClassType<c10::intrusive_ptr<c10d::ProcessGroup>>();
+  static const c10::TypePtr group_type =
+      c10::getCustomClassType<c10::intrusive_ptr<c10d::ProcessGroup>>();
   if (value.type() != group_type) return false;
   add_text(key, kGroup, value.toCustomClass<c10d::ProcessGroup>()->getGroupName());
   return true;
@@ -368,12 +369,15 @@ uint32_t find_inputs(Thread &thread, const at::RecordFunction &function, const N
 struct Memory : torch::profiler::impl::ProfilerStateBase {
   Memory()
       : ProfilerStateBase(
-            torch::profiler::impl::ProfilerConfig(torch::profiler::impl::ProfilerState::Disabled)) {}
+            torch::profiler::impl::ProfilerConfig(torch::profiler::impl::ProfilerState::Disabled)) {
+  }
 
   void reportMemoryUsage(void *pointer, int64_t bytes, size_t, size_t,
                          c10::Device device) override {
     recorder->memory(bytes, reinterpret_cast<uint64_t>(pointer),
-                     device.is_cpu() ? -1 : device.has_index() ? device.index() : 0);
+                     device.is_cpu()      ? -1
+                     : device.has_index() ? device.index()
+                                          : 0);
   }
 
   bool memoryProfilingEnabled() const override {
@@ -461,8 +465,8 @@ EXPORT int strobe_torch_start(uint32_t wanted) {
   }
   options.store(wanted);
   if (wanted & kMemory) watch_memory();
-  handle = at::addGlobalCallback(at::RecordFunctionCallback(enter, leave)
-                                     .needsInputs((wanted & kInputs) != 0));
+  handle = at::addGlobalCallback(
+      at::RecordFunctionCallback(enter, leave).needsInputs((wanted & kInputs) != 0));
   return !taken;
 }
 
