@@ -13,8 +13,8 @@ from typing import Any
 
 from strobe.errors import StrobeError
 from strobe.integrations._run import OpenSpans, Run
-from strobe.record.ranks import Place, find_place, name_job
 from strobe.record.messages import show
+from strobe.record.ranks import Place, find_place, name_job
 from strobe.session.profiler import Profiler
 from strobe.session.recording import Recording
 
