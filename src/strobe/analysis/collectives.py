@@ -73,6 +73,11 @@ _BYTES = {
 }
 
 
+def is_communication(name: str) -> bool:
+    """Say whether an operator of this name is communication, or a backend's part of it."""
+    return name.startswith((_CALL, "_c10d_functional::")) or _BACKEND.fullmatch(name) is not None
+
+
 @dataclass
 class _Span:
     row: int
@@ -172,7 +177,7 @@ def _describe(
     known = groups.get(group or "", {})
     match = _BACKEND.fullmatch(work.name) if work else None
     ranks = known.get("ranks")
-    dtype = call.attributes.get("dtype") if sent is not None else None
+    dtype = _dtype(call, work) if sent is not None else None
     end_ns = max(call.end_ns, work.end_ns if work else 0)
     return {
         "name": name,
@@ -187,6 +192,12 @@ def _describe(
         "span": call.row,
         "work": work.row if work else None,
     }
+
+
+def _dtype(call: _Span, work: _Span | None) -> str | None:
+    """Return the type of the elements; a trace of torch's tells it of the work alone."""
+    told = work.attributes.get("dtypes", []) if work else []
+    return call.attributes.get("dtype") or (told[0] if told and told[0] in _BYTES else None)
 
 
 def _count_bytes(attributes: Mapping[str, Any], sent: int | None, dtype: str | None) -> int | None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from strobe.analysis.collectives import is_communication
 from strobe.errors import FormatError
 from strobe.finalize.gather import (
     Gathered,
@@ -27,6 +28,7 @@ from strobe.store.manifest import Manifest
 
 _ON_DEVICE = [CATEGORIES.index("kernel"), CATEGORIES.index("copy")]
 _BACKWARD = CATEGORIES.index("backward")
+_COMMUNICATION = CATEGORIES.index("communication")
 
 
 @dataclass
@@ -69,6 +71,8 @@ def _spans(
 ) -> Gathered:
     sequence = events.sequence[rows]
     category = events.category[rows].astype(np.uint8)
+    exchanges = np.array([is_communication(name) for name in events.names], bool)
+    category[exchanges[events.name[rows]]] = _COMMUNICATION
     start_ns = clock.apply(events.start_ns[rows])
     return Gathered(
         start_ns=start_ns,
