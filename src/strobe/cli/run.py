@@ -79,6 +79,10 @@ def run(
         None, "--ranks", metavar="LIST", help="Record only in these ranks, as in 0,8-11."
     ),
     clock: str | None = typer.Option(None, "--clock", help="monotonic, or tsc for cheaper spans."),
+    shapes: bool = typer.Option(False, "--shapes", help="Shapes of operators' inputs."),
+    flops: bool = typer.Option(False, "--flops", help="Floating-point operations of operators."),
+    memory: bool = typer.Option(False, "--memory", help="Allocations, and who made them."),
+    modules: bool = typer.Option(False, "--modules", help="The layer of each operator."),
 ) -> None:
     """Profile a program that knows nothing of it.
 
@@ -90,6 +94,8 @@ def run(
     Example: strobe run train.py --epochs 3
 
     Example: strobe run --output out --steps 10:20 -m package.train --lr 0.1
+
+    Example: strobe run --shapes --memory train.py
 
     Example: strobe run -- torchrun --nproc_per_node 2 train.py
 
@@ -104,6 +110,10 @@ def run(
         "max_bytes": max_bytes,
         "ranks": None if ranks is None else _read_ranks(ranks),
         "clock": clock,
+        "record_shapes": shapes or None,
+        "with_flops": flops or None,
+        "profile_memory": memory or None,
+        "with_modules": modules or None,
     }
     options = {key: value for key, value in asked.items() if value is not None}
     outer = _outer_options()
