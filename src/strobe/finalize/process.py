@@ -81,6 +81,7 @@ def _environment() -> dict[str, str]:
 
 def main() -> None:
     """Finalize what waits, one recording after the other, until nothing does."""
+    _raise_limits()
     runtime = places.runtime_directory()
     waiting = runtime / _WAITING
     # Whoever adds to the list while we hold the lock starts no finalizer, so we look again after.
@@ -92,6 +93,19 @@ def main() -> None:
                 recording = Path(entry.read_text())
                 entry.unlink()
                 _finalize(recording)
+
+
+def _raise_limits() -> None:
+    """Take what may be had: the limits are of the program that happened to start this process."""
+    try:
+        import resource
+    except ImportError:
+        return
+    for name in ("RLIMIT_FSIZE", "RLIMIT_NOFILE", "RLIMIT_AS", "RLIMIT_DATA", "RLIMIT_CPU"):
+        limit = getattr(resource, name)
+        hard = resource.getrlimit(limit)[1]
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(limit, (hard, hard))
 
 
 def _listed(waiting: Path) -> list[Path]:
