@@ -185,8 +185,8 @@ void add_input(std::vector<int64_t> &key, const c10::IValue &value, uint32_t wan
     key.push_back(kTensors);
     size_t count = key.size();
     key.push_back(0);
-    for (const at::Tensor &tensor : value.toTensorVector()) {
-      add_tensor(key, tensor, wanted);
+    for (const c10::IValue &item : value.toListRef()) {
+      add_tensor(key, item.toTensor(), wanted);
       key[count]++;
     }
   } else if (detail == kConcreteInputs && is_concrete(value)) {

@@ -34,7 +34,10 @@ class TorchSource:
     name = "torch"
     framework = "torch"
     answers = frozenset(
-        {"record_shapes", "with_flops", "profile_memory", "with_modules", "data_process"}
+        {
+            *("record_shapes", "with_flops", "profile_memory", "with_modules", "data_process"),
+            "activities",
+        }
     )
 
     def __init__(self) -> None:
@@ -73,6 +76,8 @@ class TorchSource:
         if self._path is None:
             self._choose()
         communication.attach()
+        if self._path != "kineto" or not _accelerator_is_active():
+            self._missing["activities"] = "PyTorch has no accelerator here, or does not record it"
         problems = loading.attach()
         if problems:
             self._missing["data_process"] = "; ".join(problems)
