@@ -279,7 +279,7 @@ def _details(parts: list[Records]) -> tuple[Ints, Ints]:
     for records in parts:
         words = np.concatenate([before, _words(records)])
         kinds = np.ascontiguousarray(words[:, 3]).view(np.uint8)[4::8]
-        spans = np.flatnonzero(kinds == layout.KIND_SPAN)
+        spans = 1 + np.flatnonzero(kinds[1:] == layout.KIND_SPAN)
         own, ahead = words[spans], words[spans - 1]
         same = kinds[spans - 1] == layout.KIND_DETAIL
         same &= own[:, 0] == ahead[:, 0]
