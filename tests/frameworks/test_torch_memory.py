@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory as strobe tells it and as torch.profiler does: which operator took and gave how much."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import strobe
+from strobe.model import check
+
+pytestmark = pytest.mark.torch
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from torch_models import MODELS  # noqa: E402  (needs torch)
+
+
+@pytest.fixture(autouse=True)
+def _no_collection() -> Iterator[None]:
+    """Nothing of other tests is freed while one records."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def whole_life(model: str) -> Callable[[], None]:
+    """A model made, trained for two steps and given up: it frees what it allocated, no more."""
+
+    def live() -> None:
+        torch.manual_seed(1)
+        step = MODELS[model]()
+        step()
+        step()
+        del step
+        gc.collect()
+
+    live()  # what happens only once has happened
+    return live
+
+
+def record(work: Callable[[], None], folder: Path) -> strobe.Recording:
+    profiler = strobe.Profiler(output=folder, profile_memory=True)
+    with profiler:
+        work()
+    assert check(profiler.recording.spans().collect()) == []
+    return profiler.recording
+
+
+def while_recording(recording: strobe.Recording) -> pl.DataFrame:
+    """The allocations and frees, without what was there before."""
+    return recording.allocations().filter(pl.col("lane").is_not_null()).collect()
+
+
+def sums(spans: pl.DataFrame, events: pl.DataFrame) -> tuple[dict[str, int], dict[str, int]]:
+    """Bytes by name, inside and in person; an only child with its parent's name is that parent.
+
+    So does torch.profiler when it takes averages.
+    """
+    total: dict[str, int] = defaultdict(int)
+    own: dict[str, int] = defaultdict(int)
+    parents, names = spans["parent"].to_list(), spans["name"].to_list()
+    children = Counter(parents)
+    for size, owner in events.drop_nulls("span").select("bytes", "span").iter_rows():
+        own[names[owner]] += size
+        span = owner
+        while span is not None:
+            above = parents[span]
+            if above is None or names[above] != names[span] or children[above] > 1:
+                total[names[span]] += size
+            span = above
+    return total, own
+
+
+def of_torch(profile: Any) -> list[tuple[int, str | None]]:
+    """Bytes and owner of each allocation and free, in their order."""
+    found: list[tuple[int, int, str | None]] = []
+
+    def walk(node: Any) -> None:
+        if node.name == "[memory]":
+            owner = None if node.parent is None else node.parent.name
+            found.append((node.start_time_ns, node.typed[1].alloc_size, owner))
+        for child in node.children:
+            walk(child)
+
+    for root in profile.profiler.kineto_results.experimental_event_tree():
+        walk(root)
+    return [(size, owner) for _, size, owner in sorted(found, key=lambda event: event[0])]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_allocations_and_their_owners_are_those_of_torch_profiler(
+    model: str, tmp_path: Path
+) -> None:
+    work = whole_life(model)
+    with torch.profiler.profile(profile_memory=True) as profile:
+        work()
+    recording = record(work, tmp_path)
+    spans = recording.spans().collect()
+    events = while_recording(recording)
+
+    owners = spans["name"].gather(events["span"])
+    ours = list(zip(events["bytes"].to_list(), owners.to_list(), strict=True))
+    assert len(ours) > 100
+    assert ours == of_torch(profile)
+    assert events["bytes"].sum() == 0
+
+    total, own = sums(spans, events)
+    told = [each for each in profile.key_averages() if each.key != "[memory]"]
+    assert {each.key: total[each.key] for each in told} == {
+        each.key: each.cpu_memory_usage for each in told
+    }
+    assert {each.key: own[each.key] for each in told} == {
+        each.key: each.self_cpu_memory_usage for each in told
+    }
+
+
+def test_peak_and_what_was_there_before(tmp_path: Path) -> None:
+    before = torch.empty(1000)
+    views = [before[:10], before.view(10, 100)]
+    addresses = []
+
+    def work() -> None:
+        first = torch.empty(250_000)
+        second = torch.empty(250_000, dtype=torch.float64)
+        addresses.extend([first.data_ptr(), second.data_ptr()])
+        del first
+        third = torch.empty(7, dtype=torch.int8)
+        del second, third
+
+    recording = record(work, tmp_path)
+
+    events = while_recording(recording)
+    assert events["bytes"].to_list() == [1_000_000, 2_000_000, -1_000_000, 7, -2_000_000, -7]
+    assert events["address"].to_list()[:3] == [*addresses, addresses[0]]
+    alive = recording.allocations().filter(pl.col("lane").is_null()).collect()
+    assert alive.filter(pl.col("address") == before.data_ptr())["bytes"].to_list() == [4000]
+    assert alive["start_ns"].max() <= events["start_ns"].min()
+    held = alive["bytes"].sum()
+    assert events["allocated_bytes"].to_list() == [
+        held + more for more in (1_000_000, 3_000_000, 2_000_000, 2_000_007, 7, 0)
+    ]
+    assert len(views) == 2
+
+
+def test_memory_of_other_threads_is_told(tmp_path: Path) -> None:
+    def work() -> None:
+        thread = threading.Thread(target=torch.empty, args=(1000,))
+        thread.start()
+        thread.join()
+
+    events = while_recording(record(work, tmp_path))
+
+    assert events["bytes"].to_list() == [4000, -4000]
+    assert events["tid"].n_unique() == 1
