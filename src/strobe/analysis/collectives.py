@@ -86,6 +86,7 @@ class _Span:
     lane: int
     start_ns: int
     end_ns: int
+    parent: int | None
     attributes: dict[str, Any]
 
 
@@ -96,8 +97,8 @@ def collectives(spans: pl.DataFrame, groups: Mapping[str, Mapping[str, Any]]) ->
     kind and process that began first of those which began no earlier than the call and belong to no
     call before it. It is complete when both are.
 
-    `spans` has row, name, process, lane, start_ns, dur_ns and attributes of the spans of category
-    communication, by start; `groups` has the ranks and the backend of each group, by its name.
+    `spans` has row, name, process, lane, start_ns, dur_ns, parent and attributes of the spans of
+    category communication, by start; `groups` has the ranks and the backend of each group, by its name.
     """
     found = [_read(row) for row in spans.iter_rows(named=True)]
     calls = [span for span in found if span.name.startswith(_CALL) and _kind(span.name)]
@@ -115,6 +116,7 @@ def _read(row: Mapping[str, Any]) -> _Span:
         lane=row["lane"],
         start_ns=row["start_ns"],
         end_ns=row["start_ns"] + row["dur_ns"],
+        parent=row["parent"],
         attributes=json.loads(row["attributes"] or "{}"),
     )
 
@@ -146,24 +148,21 @@ def _match(calls: list[_Span], works: list[_Span]) -> dict[int, _Span]:
 def _match_waits(calls: list[_Span], waits: list[_Span]) -> dict[int, int]:
     """Return how long the program waited after each call, by the call's row.
 
-    A wait right after a call is for it; another one is for the oldest call that nobody has waited
-    for. A call that no wait is for, as those of DistributedDataParallel, is not in it.
+    A collective that waits for itself, as most do, is the last one that was asked for. Another wait
+    is for the oldest call that nobody has waited for, rather one inside the same span: those of
+    DistributedDataParallel, for which no wait is seen, are inside a forward or a backward.
     """
     found: dict[int, int] = {}
-    events = sorted([*calls, *waits], key=lambda span: span.start_ns)
     pending: dict[tuple[int, int], list[_Span]] = defaultdict(list)
-    last: dict[tuple[int, int], _Span] = {}
-    for event in events:
-        where = event.process, event.lane
+    for event in sorted([*calls, *waits], key=lambda span: span.start_ns):
+        here = pending[event.process, event.lane]
         if event.name != WAIT:
-            pending[where].append(event)
-        elif pending[where]:
-            before = last.get(where)
-            direct = before is not None and before.name != WAIT and before in pending[where]
-            call = before if direct and before is not None else pending[where][0]
-            pending[where].remove(call)
+            here.append(event)
+        elif here:
+            near = [call for call in here if call.parent == event.parent] or here
+            call = near[-1 if event.attributes.get("synchronous") else 0]
+            here.remove(call)
             found[call.row] = event.end_ns - event.start_ns
-        last[where] = event
     return found
 
 

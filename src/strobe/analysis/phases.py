@@ -33,9 +33,9 @@ def phases(spans: pl.DataFrame, links: pl.DataFrame) -> pl.Series:
     and a recomputed forward is part of the backward; but inside data loading all is data loading.
 
     Between these, the operators of a lane form runs. A run is
-        forward, if one of its operators has a backward, or nothing but data loading, zero_grad or
-            the beginning of the lane comes before it, or its lane has no backward at all (as in
-            inference);
+        forward, if one of its operators has a backward, or data loading, zero_grad or the beginning
+            of the lane comes before it and no optimizer's step after it, or its lane has no
+            backward at all (as in inference);
         other, if not: metrics, clipped gradients. So is one of nothing but communication.
     Inside an optimizer's step, a run whose backward is inside too is forward.
     A backward on a thread of its own parts the runs of the lane that its forward was on. In a
@@ -135,8 +135,10 @@ def _of_runs(
     order = np.argsort(lane * (len(phase) + 1) + time, kind="stable")
     lane, time, mark = lane[order], time[order], mark[order]
     is_first = np.append(True, lane[1:] != lane[:-1])
-    number = np.cumsum(is_first | (mark != NONE)) - 1
-    after = mark[is_first | (mark != NONE)]
+    begins_run = is_first | (mark != NONE)
+    number = np.cumsum(begins_run) - 1
+    after = mark[begins_run]
+    before = np.append(np.where(is_first[begins_run], NONE, after)[1:], NONE)
 
     is_member = order >= len(begins) + int(away.sum())
     rows, lane, number = time[is_member], lane[is_member], number[is_member]
@@ -145,8 +147,8 @@ def _of_runs(
     has_backward = _any_of(_forwards(columns, phase, source, target)[rows], key)
     has_operator = _any_of((columns.category == "operator").to_numpy()[rows], key)
     trains = _lanes_with_backward(columns, phase, source, target)[lane]
-    begins_anew = np.isin(after, (NONE, LOADING, ZERO_GRAD))[number] | ~trains
-    forward = has_backward | (~in_step & begins_anew & has_operator)
+    begins_anew = np.isin(after, (NONE, LOADING, ZERO_GRAD)) & (before != OPTIMIZER)
+    forward = has_backward | (~in_step & (begins_anew[number] | ~trains) & has_operator)
     found = np.where(forward, FORWARD, np.where(in_step, OPTIMIZER, OTHER)).astype(np.int8)
     workers = _workers(columns, phase)
     if len(workers):

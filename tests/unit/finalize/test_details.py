@@ -33,7 +33,7 @@ def records() -> Records:
     return table
 
 
-@pytest.mark.parametrize("cuts", itertools.combinations(range(1, len(ROWS)), 2))
+@pytest.mark.parametrize("cuts", list(itertools.combinations(range(1, len(ROWS)), 2)))
 def test_a_number_belongs_to_the_span_after_it(cuts: tuple[int, ...]) -> None:
     log = ProcessLog("host-1-2-3", records=np.split(records(), cuts), strings={1: "a", 2: "b"})
 

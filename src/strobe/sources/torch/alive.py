@@ -28,6 +28,7 @@ def _storages() -> list[tuple[int, int, int]]:
     import torch
 
     found: dict[tuple[int, int], int] = {}
+<<<<<<< HEAD
     # By its type, once for each: isinstance() would ask the object for its __class__, and a lazy
     # stand-in of the program's would come to life.
     is_tensor: dict[type, bool] = {}
@@ -37,6 +38,14 @@ def _storages() -> list[tuple[int, int, int]]:
             is_tensor[kind] = issubclass(kind, torch.Tensor)
         if is_tensor[kind]:
             _add(thing, found)
+=======
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for thing in gc.get_objects():
+            # isinstance() would ask the object, which may be a proxy of one that is gone.
+            if issubclass(type(thing), torch.Tensor):
+                _add(thing, found)
+>>>>>>> 2b1176a (Survive dead proxies, and groups a rank is not in)
     return [(address, size, device) for (address, device), size in found.items()]
 
 
@@ -44,8 +53,8 @@ def _add(tensor: Any, found: dict[tuple[int, int], int]) -> None:
     try:
         storage = tensor.untyped_storage()
         address, size = storage.data_ptr(), storage.nbytes()
-    except (RuntimeError, NotImplementedError):
-        return  # sparse, meta, fake: it has no memory of its own
-    device = tensor.device
+        kind, index = tensor.device.type, tensor.device.index
+    except Exception:  # sparse, meta, fake: no memory of its own; or a class of the program's
+        return
     if address and size:
-        found[address, -1 if device.type == "cpu" else device.index or 0] = size
+        found[address, -1 if kind == "cpu" else index or 0] = size

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import wraps
 from typing import Any
 
@@ -11,6 +12,7 @@ from strobe.record import recorder
 
 WAIT = "Work.wait"
 _CATEGORY = CATEGORIES.index("communication")
+_COLLECTIVES = "torch.distributed.distributed_c10d"
 
 _patched: list[tuple[Any, Any]] = []
 
@@ -33,7 +35,9 @@ def attach() -> None:
 
     @wraps(original)
     def wait(self: Any, *arguments: Any, **keywords: Any) -> Any:
-        with recorder.core.source_span(WAIT, _CATEGORY):
+        # A collective that returns only when it is complete waits for itself.
+        synchronous = sys._getframe(1).f_globals.get("__name__") == _COLLECTIVES
+        with recorder.core.source_span(WAIT, _CATEGORY, {"synchronous": synchronous}):
             return original(self, *arguments, **keywords)
 
     kind.wait = wait
@@ -48,7 +52,7 @@ def detach() -> None:
 
 
 def describe() -> dict[str, Any]:
-    """Return the ranks and the backend of each group, by its name; nothing for a lone process."""
+    """Return ranks and backend of the groups this process is in, by name; nothing if it is alone."""
     import torch.distributed as distributed
 
     if not is_used():
@@ -61,5 +65,6 @@ def describe() -> dict[str, Any]:
                 "backend": distributed.get_backend(group) if group in world.pg_map else None,
             }
             for group, ranks in world.pg_group_ranks.items()
+            if group in world.pg_names
         }
     }
