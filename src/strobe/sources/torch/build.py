@@ -42,6 +42,7 @@ _CAPSULE = b"strobe.record._core.source"
 _SOURCE = Path(__file__).with_name("callback.cpp")
 _HEADER = Path(recorder.__file__).with_name("source.h")
 _FLAGS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-DNDEBUG")
+_SEAL_BYTES = 32
 # The RecordFunction interface that callback.cpp is written for.
 _OLDEST = (2, 1)
 
@@ -158,10 +159,12 @@ def _reuse(plan: Plan) -> Any:
     if not plan.library.exists():
         return None
     _check_owner(plan.library)
+    if not _is_whole(plan.library):
+        return None
     try:
         return _open(plan.library)
     except (OSError, AttributeError):
-        return None  # damaged: another one takes its place
+        return None  # another one takes its place
 
 
 def _check_can_build(plan: Plan, *, build: bool, again: bool) -> None:
@@ -298,6 +301,7 @@ def _build(plan: Plan) -> Any:
         problem = _compile(plan, part)
         if not problem:
             part.chmod(0o700)
+            _seal(part)
             part.replace(plan.library)
             plan.failed.unlink(missing_ok=True)
             return _open(plan.library)
@@ -362,6 +366,18 @@ def _run(command: list[str]) -> tuple[int, str]:
                 os.killpg(compiler.pid, signal.SIGKILL)
             raise
     return compiler.returncode, said.decode("utf-8", errors="replace")
+
+
+def _seal(library: Path) -> None:
+    """Put a checksum at its end, which no loader looks at."""
+    content = library.read_bytes()
+    library.write_bytes(content + hashlib.sha256(content).digest())
+
+
+def _is_whole(library: Path) -> bool:
+    """Say whether it is as it was built: to load half of one would end this process."""
+    content = library.read_bytes()
+    return hashlib.sha256(content[:-_SEAL_BYTES]).digest() == content[-_SEAL_BYTES:]
 
 
 def _open(path: Path) -> Any:
