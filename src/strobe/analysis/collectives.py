@@ -98,7 +98,7 @@ def collectives(spans: pl.DataFrame, groups: Mapping[str, Mapping[str, Any]]) ->
     call before it. It is complete when both are.
 
     `spans` has row, name, process, lane, start_ns, dur_ns, parent and attributes of the spans of
-    category communication, by start; `groups` has the ranks and the backend of each group, by its name.
+    category communication, by start; `groups` has the ranks and backend of each group, by name.
     """
     found = [_read(row) for row in spans.iter_rows(named=True)]
     calls = [span for span in found if span.name.startswith(_CALL) and _kind(span.name)]

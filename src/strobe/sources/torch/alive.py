@@ -28,7 +28,6 @@ def _storages() -> list[tuple[int, int, int]]:
     import torch
 
     found: dict[tuple[int, int], int] = {}
-<<<<<<< HEAD
     # By its type, once for each: isinstance() would ask the object for its __class__, and a lazy
     # stand-in of the program's would come to life.
     is_tensor: dict[type, bool] = {}
@@ -38,14 +37,6 @@ def _storages() -> list[tuple[int, int, int]]:
             is_tensor[kind] = issubclass(kind, torch.Tensor)
         if is_tensor[kind]:
             _add(thing, found)
-=======
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for thing in gc.get_objects():
-            # isinstance() would ask the object, which may be a proxy of one that is gone.
-            if issubclass(type(thing), torch.Tensor):
-                _add(thing, found)
->>>>>>> 2b1176a (Survive dead proxies, and groups a rank is not in)
     return [(address, size, device) for (address, device), size in found.items()]
 
 
