@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from strobe.analysis.nesting import nest
 from strobe.analysis.operators import in_order, summarise_coded
+from strobe.finalize.foreign import Added, add_foreign
 from strobe.finalize.gather import Gathered, Log, concatenate, gather
-from strobe.finalize.kineto import Added, add_kineto
 from strobe.finalize.relations import (
     Derived,
     allocations,
@@ -56,7 +56,7 @@ def build(recording: Path, manifest: Manifest, into: Path, progress: Progress) -
     processes = [process for directory in log_directories for process in chunk_log.read(directory)]
     log = gather(processes)
     _name_threads(log, manifest)
-    kineto = add_kineto(log, log_directories, manifest)
+    foreign = add_foreign(log, log_directories, manifest)
     if manifest.clock != "monotonic":
         _set_to_monotonic(log, manifest)
     window = _find_window(manifest, log)
@@ -91,7 +91,7 @@ def build(recording: Path, manifest: Manifest, into: Path, progress: Progress) -
         window=window,
         nameless=log.nameless,
         framework_rows=int(np.count_nonzero(spans.category)) + len(memory.start_ns),
-        kineto=kineto,
+        foreign=foreign,
     )
     _write(into, "completeness", completeness)
     _write(into, "metadata", _metadata(manifest, processes, window))
@@ -273,7 +273,7 @@ def _completeness(
     window: _Window,
     nameless: int,
     framework_rows: int,
-    kineto: Added,
+    foreign: Mapping[str, Added],
 ) -> dict[str, Column]:
     gaps = [gap for process in processes for gap in process.gaps]
     dropped = sum(
@@ -301,8 +301,8 @@ def _completeness(
             "source": name,
             "source_class": report["source_class"],
             "collected": framework_rows,
-            "clock_residual_ns": kineto.residual_ns,
-            "note": "; ".join([_way(report), *kineto.notes]),
+            "clock_residual_ns": foreign.get(name, Added()).residual_ns,
+            "note": "; ".join([_way(report), *foreign.get(name, Added()).notes]),
         }
         for name, report in manifest.sources.items()
     ]

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, Protocol
+
+from strobe.store import places
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +40,35 @@ class Report:
     """What was asked for and could not be had: option to reason."""
     facts: dict[str, Any] = field(default_factory=dict)
     """What the finalizer must know."""
+
+
+def announce_trace(
+    trace: Path,
+    *,
+    source: str,
+    reader: str,
+    anchor_name: str,
+    anchors: list[tuple[int, int]],
+    notes: list[str],
+) -> None:
+    """Tell the finalizer of a trace in the log that a framework's own profiler wrote.
+
+    Arguments:
+        reader: the importer that reads it (strobe.finalize.foreign.READERS).
+        anchor_name: of the marks in it that lay its clock beside ours, half of them of its start
+            and half of its end.
+        anchors: for each mark, a time of the recorder's clock before and after it began.
+        notes: what limits it, for people.
+    """
+    facts = {
+        "source": source,
+        "reader": reader,
+        "trace": trace.name,
+        "anchor_name": anchor_name,
+        "anchors": anchors,
+        "notes": notes,
+    }
+    trace.with_name(trace.name + places.FACTS).write_text(json.dumps(facts))
 
 
 class Source(Protocol):

@@ -23,6 +23,8 @@ LOG = "log"
 REFS = "refs"
 LINKS = "links"
 TABLES = "tables"
+# Beside a framework's own trace in a log: what has to be known to read it.
+FACTS = ".facts"
 FAILURE = "finalizer.log"
 LOCK = ".lock"
 

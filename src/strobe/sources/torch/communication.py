@@ -52,7 +52,7 @@ def detach() -> None:
 
 
 def describe() -> dict[str, Any]:
-    """Return ranks and backend of the groups this process is in, by name; nothing if it is alone."""
+    """Return ranks and backend of the groups this process is in, by name; {} if it is alone."""
     import torch.distributed as distributed
 
     if not is_used():

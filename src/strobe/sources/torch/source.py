@@ -3,19 +3,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
 import weakref
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
 from strobe.errors import CaptureError, UsageError
 from strobe.record import recorder
 from strobe.record.messages import show
-from strobe.record.source import Report, Wants
+from strobe.record.source import Report, Wants, announce_trace
 from strobe.sources import manager
 from strobe.sources.torch import alive, build, communication, loading, modules
 from strobe.sources.torch.kineto import KinetoSession
@@ -143,7 +141,15 @@ class TorchSource:
             self._sessions += 1
             path = log / f"kineto-{os.getpid()}-{self._sessions}.json"
             facts = session.stop(path)
-            path.with_suffix(".facts").write_text(json.dumps(asdict(facts)))
+            partial = "only the thread that started it and those of autograd were seen"
+            announce_trace(
+                path,
+                source=self.name,
+                reader="kineto",
+                anchor_name=facts.anchor_name,
+                anchors=facts.anchors,
+                notes=[] if facts.all_threads else [partial],
+            )
 
     def _choose(self) -> None:
         """Take the callback unless something forbids it, and remember why."""

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch's own profiler left in a log, laid on our clock and added to the rest."""
+"""What frameworks' own profilers left in a log (class B), laid on our clock, added to the rest.
+
+Beside each trace lies a file of facts: which importer reads it, and the marks that anchor its clock.
+"""
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,34 +25,44 @@ from strobe.finalize.gather import (
     concatenate,
     concatenate_memory,
 )
+from strobe.importers import kineto
 from strobe.importers.events import Alignment, Events, align
-from strobe.importers.kineto import read
 from strobe.model.tables import CATEGORIES
 from strobe.model.text import escape
 from strobe.store.manifest import Manifest
+from strobe.store.places import FACTS
 
 _ON_DEVICE = [CATEGORIES.index("kernel"), CATEGORIES.index("copy")]
 _BACKWARD = CATEGORIES.index("backward")
 _COMMUNICATION = CATEGORIES.index("communication")
 
 
+# The reader that a source names -> what it is
+READERS: dict[str, Callable[[Path], Events]] = {"kineto": kineto.read}
+
+
 @dataclass
 class Added:
-    """How well it went: the worst error of the clocks, and what is to be told."""
+    """How well it went for one source: the worst error of the clocks, and what is to be told."""
 
     residual_ns: int | None = None
     notes: list[str] = field(default_factory=list)
 
 
-def add_kineto(log: Log, directories: list[Path], manifest: Manifest) -> Added:
-    """Add the events of every trace; one that cannot be read is told, the others stay."""
-    added = Added()
-    for path in sorted(path for each in directories for path in each.glob("kineto-*.json")):
+def add_foreign(log: Log, directories: list[Path], manifest: Manifest) -> dict[str, Added]:
+    """Add the events of every trace, and return how it went, by source.
+
+    A trace that cannot be read is told of, the others stay.
+    """
+    added: dict[str, Added] = defaultdict(Added)
+    for path in sorted(path for each in directories for path in each.glob(f"*{FACTS}")):
+        facts = json.loads(path.read_text())
+        source = added[facts["source"]]
+        trace = path.with_name(facts["trace"])
         try:
-            facts = json.loads(path.with_suffix(".facts").read_text())
-            _add(log, read(path), facts, manifest, added)
+            _add(log, READERS[facts["reader"]](trace), facts, manifest, source)
         except (OSError, ValueError, KeyError, FormatError) as error:
-            added.notes.append(f"{path.name} could not be read ({error})")
+            source.notes.append(f"{trace.name} could not be read ({error})")
     return added
 
 
@@ -62,8 +77,7 @@ def _add(log: Log, events: Events, facts: dict[str, Any], manifest: Manifest, ad
     lanes = _Lanes(log, manifest)
     log.spans = concatenate([log.spans, _spans(log, events, ~is_mark, clock, lanes)])
     log.memory = concatenate_memory([log.memory, _memory(events, clock, lanes)])
-    if not facts["all_threads"]:
-        added.notes.append("only the thread that started it and those of autograd were seen")
+    added.notes += facts["notes"]
 
 
 def _spans(
