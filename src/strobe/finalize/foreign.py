@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What frameworks' own profilers left in a log (class B), laid on our clock, added to the rest.
 
-Beside each trace lies a file of facts: which importer reads it, and the marks that anchor its clock.
+Beside each trace lies a file of facts: which importer reads it, and what anchors its clock.
 """
 
 from __future__ import annotations

@@ -54,6 +54,7 @@ CATEGORIES = (
     "kernel",  # on a device, as the next
     "copy",
     "runtime",  # a call that launches work on a device
+    "compile",  # a framework making programs of the user's functions
 )
 """What a span is; its place here is the number that records carry."""
 
