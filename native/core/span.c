@@ -64,8 +64,7 @@ static bool keep_earlier(Span *self) {
 // the first time: what it raises that is the program's stays set.
 static Opening describe(Span *self, Ring *ring) {
   uint32_t serial = ring->serial;
-  Opening open = {
-      .ring = ring, .serial = serial, .slot = kNoSlot, .category = self->category};
+  Opening open = {.ring = ring, .serial = serial, .slot = kNoSlot, .category = self->category};
   if (self->serial == serial) {
     open.name = self->name_id;
     open.attributes = self->attributes_id;
