@@ -89,7 +89,8 @@ def foresee(plan: Plan, *, build: bool) -> Literal["built", "not built"]:
     _check_recorder()
     if plan.library.exists():
         _check_owner(plan.library)
-        return "built"
+        if _is_whole(plan.library):
+            return "built"
     _check_can_build(plan, build=build, again=False)
     if not os.access(plan.library.parent, os.W_OK):
         raise _not_writable(plan.library.parent, os.strerror(errno.EACCES))
