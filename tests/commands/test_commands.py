@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -154,6 +155,19 @@ def test_doctor_names_the_recorder_and_proves_it(recorder: str) -> None:
     assert facts["a recording"] == "works"
     assert facts["kill_9_safe"] is True
     assert facts["span_cost_ns"] > 0
+
+
+@pytest.mark.skipif(find_spec("torch") is not None, reason="PyTorch is installed")
+def test_doctor_without_a_framework(tmp_path: Path) -> None:
+    cache = {"STROBE_CACHE": str(tmp_path / "cache")}
+    status, out, _ = run("doctor", "--json", environment=cache)
+    built = run("doctor", "--build", environment=cache)
+
+    assert status == 0
+    assert json.loads(out)["sources"] == {"torch": {"path": "none", "reason": "not installed"}}
+    line = "strobe: doctor --build: PyTorch cannot be imported (No module named 'torch')\n"
+    assert built == (1, "", line)
+    assert not (tmp_path / "cache").exists()
 
 
 def test_doctor_refuses_a_recorder_that_does_not_exist() -> None:

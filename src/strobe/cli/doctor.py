@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import platform
 import sys
@@ -16,6 +17,7 @@ from rich.console import Console
 
 from strobe._version import __version__
 from strobe.analysis import nesting
+from strobe.cli._waiting import waiting
 from strobe.errors import CaptureError, CommandError, StrobeError
 from strobe.record import recorder
 from strobe.reports.numbers import format_ns
@@ -74,13 +76,12 @@ def doctor(
 def _build_callback() -> None:
     """Import PyTorch and build what it needs; raises CommandError when that cannot be."""
     try:
-        import torch  # noqa: F401
+        with waiting("compiling"):
+            importlib.import_module("torch")
+            torch_build.load(again=True)
     except (ImportError, OSError) as error:
         message = f"doctor --build: PyTorch cannot be imported ({error})"
         raise CommandError(message) from None
-    try:
-        with Console(stderr=True).status("compiling"):
-            torch_build.load(again=True)
     except CaptureError as error:
         message = f"doctor --build: the callback for PyTorch cannot be used: {error}"
         raise CommandError(message) from None
