@@ -239,12 +239,32 @@ def allocations(
         pid=pids.gather(memory.lane[order]), tid=tids.gather(memory.lane[order])
     )
     before = alive.with_columns(start_ns=pl.lit(start_ns, pl.Int64))
-    rows = pl.concat([before, events], how="diagonal").with_columns(
+    rows = _balance(pl.concat([before, events], how="diagonal")).with_columns(
         allocated_bytes=pl.col("bytes").cum_sum().over("pid", "device")
     )
     on_device = pl.when(pl.col("device") != _HOST).then("device")
     rows = rows.with_columns(device=on_device)
     return dict(rows.select(empty("allocations").columns).to_dict())
+
+
+def _balance(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add what was freed unseen, and set sizes right that frameworks mix up.
+
+    A block that is allocated where another one is has taken the place of one that was freed: torch
+    does not tell of one that is older than its profiler, nor we of all that other threads free.
+    What is freed is as large as what was allocated: torch may remember an older block there.
+    """
+    held = pl.col("bytes").shift().over("pid", "device", "address")
+    rows = rows.with_row_index("order").with_columns(order=pl.col("order") * 2 + 1, held=held)
+    unseen = rows.filter(pl.col("bytes") > 0, pl.col("held") > 0).select(
+        "pid", "device", "address", "start_ns", bytes=-pl.col("held"), order=pl.col("order") - 1
+    )
+    rows = rows.with_columns(
+        bytes=pl.when(pl.col("bytes") < 0, pl.col("held") > 0)
+        .then(-pl.col("held"))
+        .otherwise("bytes")
+    )
+    return pl.concat([rows, unseen], how="diagonal").sort("order")
 
 
 def _owners(memory: Memory, spans: Gathered) -> Rows:
