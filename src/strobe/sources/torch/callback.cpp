@@ -364,8 +364,9 @@ uint32_t find_inputs(Thread &thread, const at::RecordFunction &function, const N
   return known.id;
 }
 
-// Memory is reported to what a thread has pushed as its profiler's state. Ours says that it is
-// disabled, so that torch's own profiler can be started beside it.
+// Memory is reported to what a thread has pushed as its profiler's state. While it is there torch's
+// own profiler cannot be started in that thread, so only the one that started us, which takes it
+// away again, has it all the time: another has it while an operator runs.
 struct Memory : torch::profiler::impl::ProfilerStateBase {
   Memory()
       : ProfilerStateBase(
@@ -391,15 +392,31 @@ struct Memory : torch::profiler::impl::ProfilerStateBase {
 
 std::shared_ptr<Memory> memory;
 
-void watch_memory() {
+std::atomic<const Thread *> starter;
+
+// Says whether it was not watched before.
+bool watch_memory() {
   using c10::ThreadLocalDebugInfo;
-  if (ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE) == nullptr) {
-    ThreadLocalDebugInfo::_push(c10::DebugInfoKind::PROFILER_STATE, memory);
+  if (ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE) != nullptr) return false;
+  ThreadLocalDebugInfo::_push(c10::DebugInfoKind::PROFILER_STATE, memory);
+  return true;
+}
+
+// Says whether it was watched.
+bool leave_memory() {
+  using c10::ThreadLocalDebugInfo;
+  if (ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE) != memory.get()) return false;
+  try {
+    ThreadLocalDebugInfo::_pop(c10::DebugInfoKind::PROFILER_STATE);
+  } catch (...) {  // something else lies on top of it
+    return false;
   }
+  return true;
 }
 
 struct Operator : at::ObserverContext {
   StrobeSpan span;
+  const Thread *watcher = nullptr;  // whose memory is watched for this operator only
 };
 
 std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction &function) {
@@ -410,8 +427,8 @@ std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction &function) {
     Thread &thread = current_thread();
     const Name &name = find_name(thread, function.name(), function.scope(), serial);
     if (name.id == 0) return nullptr;
-    if (wanted & kMemory) watch_memory();
     auto made = std::make_unique<Operator>();
+    if (wanted & kMemory && watch_memory() && starter.load() != &thread) made->watcher = &thread;
     StrobeSpan &span = made->span;
     span.serial = serial;
     span.name = name.id;
@@ -428,6 +445,8 @@ std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction &function) {
 
 void leave(const at::RecordFunction &function, at::ObserverContext *context) {
   if (context == nullptr) return;
+  const Thread *watcher = static_cast<Operator *>(context)->watcher;
+  if (watcher != nullptr && watcher == this_thread) leave_memory();
   uint64_t thread = function.forwardThreadId();
   if (thread == 0) thread = function.threadId();
   recorder->end(&static_cast<Operator *>(context)->span, function.seqNr(),
@@ -464,17 +483,22 @@ EXPORT int strobe_torch_start(uint32_t wanted) {
     if (taken) wanted &= ~kMemory;
   }
   options.store(wanted);
-  if (wanted & kMemory) watch_memory();
+  if (wanted & kMemory) {
+    starter.store(&current_thread());
+    watch_memory();
+  }
   handle = at::addGlobalCallback(
       at::RecordFunctionCallback(enter, leave).needsInputs((wanted & kInputs) != 0));
   return !taken;
 }
 
 EXPORT void strobe_torch_stop() {
-  using c10::ThreadLocalDebugInfo;
   at::removeCallback(handle);
   options.store(0);
-  if (ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE) == memory.get()) {
-    ThreadLocalDebugInfo::_pop(c10::DebugInfoKind::PROFILER_STATE);
-  }
+  leave_memory();
+}
+
+// Makes room in this thread for torch's own profiler; says whether there was something of ours.
+EXPORT int strobe_torch_make_room() {
+  return leave_memory();
 }

@@ -15,7 +15,7 @@ from strobe.record import recorder
 from strobe.record.messages import show
 from strobe.record.source import Report, Wants, announce_trace
 from strobe.sources import manager
-from strobe.sources.torch import alive, build, communication, loading, modules
+from strobe.sources.torch import alive, build, communication, loading, modules, room
 from strobe.sources.torch.kineto import KinetoSession
 
 PATH_VARIABLE = "STROBE_TORCH"
@@ -122,6 +122,8 @@ class TorchSource:
             bits |= wants.memory * _MEMORY | communication.is_used() * _COMMUNICATION
             if not self._library.strobe_torch_start(bits):
                 self._missing["profile_memory"] = "torch's own profiler is active in this thread"
+            elif wants.memory:
+                room.attach(self._make_room)
         else:
             self._kineto = KinetoSession()
             self._kineto.start(wants)
@@ -133,6 +135,7 @@ class TorchSource:
         if self._wants is None:
             return
         modules.detach()
+        room.detach()
         self._wants = None
         if self._path == "callback":
             self._library.strobe_torch_stop()
@@ -150,6 +153,13 @@ class TorchSource:
                 anchors=facts.anchors,
                 notes=[] if facts.all_threads else [partial],
             )
+
+    def _make_room(self) -> None:
+        if self._library.strobe_torch_make_room():
+            reason = (
+                "torch's own profiler was started meanwhile; what happened beside it is not here"
+            )
+            self._missing["profile_memory"] = reason
 
     def _choose(self) -> None:
         """Take the callback unless something forbids it, and remember why."""
