@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls, works and waits that were drawn by hand."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import polars as pl
+
+from strobe.analysis.collectives import collectives, is_communication
+
+GROUPS = {"0": {"ranks": [0, 1], "backend": "gloo"}}
+SUM = {"shapes": [[[2, 3], [4]], [], []], "dtypes": ["TensorList", "", ""]}
+ALL_REDUCE = {**SUM, "group": "0", "dtype": "float"}
+
+
+def table(*rows: tuple[str, int, int, int, dict[str, Any]]) -> pl.DataFrame:
+    """Rows of name, lane, begin, end and attributes; all in one process, in no span."""
+    return pl.DataFrame(
+        [
+            {
+                "row": 10 + number,
+                "name": name,
+                "process": 0,
+                "lane": lane,
+                "start_ns": begin,
+                "dur_ns": end - begin,
+                "parent": None,
+                "attributes": json.dumps(attributes) if attributes else None,
+            }
+            for number, (name, lane, begin, end, attributes) in enumerate(rows)
+        ],
+        schema_overrides={"parent": pl.Int64, "attributes": pl.String},
+    )
+
+
+def test_a_call_and_its_work_are_one_collective() -> None:
+    spans = table(
+        ("c10d::allreduce_", 0, 100, 110, ALL_REDUCE),
+        ("gloo:all_reduce", 1, 105, 150, {"shapes": [[10]], "dtypes": ["float"]}),
+        ("Work.wait", 0, 112, 155, {"synchronous": True}),
+    )
+
+    (row,) = collectives(spans, GROUPS).to_dicts()
+
+    assert row == {
+        "name": "all_reduce",
+        "backend": "gloo",
+        "group": "0",
+        "ranks": "[0, 1]",
+        "bytes": (2 * 3 + 4) * 4,
+        "dtype": "float",
+        "start_ns": 100,
+        "dur_ns": 50,  # until the work is done
+        "wait_ns": 10 + 43,  # in the call, and waiting for it
+        "span": 10,
+        "work": 11,
+    }
+
+
+def test_works_go_to_calls_in_the_order_they_began() -> None:
+    spans = table(
+        ("gloo:broadcast", 1, 90, 95, {}),  # of a call before the recording
+        ("c10d::broadcast_", 0, 100, 101, {}),
+        ("c10d::broadcast_", 0, 102, 103, {}),
+        ("gloo:broadcast", 1, 104, 120, {}),
+        ("gloo:broadcast", 2, 105, 110, {}),
+    )
+
+    found = collectives(spans, {})
+
+    assert found["span"].to_list() == [11, 12]
+    assert found["work"].to_list() == [13, 14]
+    assert found["dur_ns"].to_list() == [20, 8]
+    assert found["bytes"].to_list() == [None, None]  # nobody recorded their inputs
+
+
+def test_asynchronous_calls_are_waited_for_in_turn() -> None:
+    spans = table(
+        ("c10d::allreduce_", 0, 0, 1, ALL_REDUCE),
+        ("c10d::allreduce_", 0, 2, 3, ALL_REDUCE),
+        ("Work.wait", 0, 10, 14, {}),
+        ("Work.wait", 0, 20, 21, {}),
+        ("c10d::allreduce_", 0, 30, 31, ALL_REDUCE),
+    )
+
+    assert collectives(spans, GROUPS)["wait_ns"].to_list() == [1 + 4, 1 + 1, None]
+
+
+def test_a_barrier_sends_nothing() -> None:
+    spans = table(("c10d::barrier", 0, 0, 5, {"shapes": [[1]], "dtypes": ["unsigned char"]}))
+
+    (row,) = collectives(spans, {}).to_dicts()
+
+    assert (row["name"], row["bytes"], row["dtype"], row["work"]) == ("barrier", 0, None, None)
+
+
+def test_what_communicates_is_told_by_its_name() -> None:
+    names = ["c10d::send", "gloo:recv", "nccl:_all_gather_base", "aten::add", "gloom", "c10d"]
+
+    assert [is_communication(name) for name in names] == [True, True, True, False, False, False]
