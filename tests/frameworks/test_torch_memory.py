@@ -185,3 +185,33 @@ def test_torch_profiler_starts_in_threads_that_were_recorded(tmp_path: Path) -> 
 
     assert names.count("aten::exp") == 1
     assert names.count("[memory]") >= 2
+
+
+def test_torch_profiler_starts_where_another_thread_stopped_the_recording(tmp_path: Path) -> None:
+    enable = vars(torch.autograd.profiler)["_enable_profiler"]
+    profiler = strobe.Profiler(output=tmp_path, profile_memory=True)
+    profiler.start()
+    torch.empty(1000)
+    thread = threading.Thread(target=profiler.stop)
+    thread.start()
+    thread.join()
+
+    with torch.profiler.profile(profile_memory=True) as profile:
+        torch.empty(1000).exp()
+
+    names = [each.name() for each in profile.profiler.kineto_results.events()]
+    assert names.count("aten::exp") == 1
+    assert "[memory]" in names
+    assert vars(torch.autograd.profiler)["_enable_profiler"] is enable
+
+
+def test_all_that_overlap_say_that_torch_profiler_took_over(tmp_path: Path) -> None:
+    first, second = (strobe.Profiler(output=tmp_path, profile_memory=True) for _ in range(2))
+    with first:
+        with second, torch.profiler.profile():
+            torch.empty(1000)
+        torch.empty(1000)
+
+    for profiler in (first, second):
+        notes = dict(profiler.recording.completeness().select("source", "note").iter_rows())
+        assert "was started meanwhile" in notes["profile_memory"]

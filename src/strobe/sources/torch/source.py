@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import threading
 import weakref
 from pathlib import Path
 from typing import Any, Literal
@@ -47,6 +48,7 @@ class TorchSource:
         self._missing: dict[str, str] = {}
         self._step_hook: Any = None
         self._marker: weakref.ref[Any] | None = None
+        self._watched_thread: int | None = None
         self._sessions = 0
 
     def examine(self) -> dict[str, Any]:
@@ -97,6 +99,8 @@ class TorchSource:
             return
         if self._wants is not None:
             self._pause(log)
+        else:
+            self._missing.pop("profile_memory", None)
         if wants.memory:
             alive.write(log)
         self._resume(wants)
@@ -116,7 +120,6 @@ class TorchSource:
         )
 
     def _resume(self, wants: Wants) -> None:
-        self._missing.pop("profile_memory", None)
         if self._path == "callback":
             bits = wants.shapes * _SHAPES | wants.strides * _STRIDES | wants.flops * _CONCRETE
             bits |= wants.memory * _MEMORY | communication.is_used() * _COMMUNICATION
@@ -124,6 +127,7 @@ class TorchSource:
                 self._missing["profile_memory"] = "torch's own profiler is active in this thread"
             elif wants.memory:
                 room.attach(self._make_room)
+                self._watched_thread = threading.get_ident()
         else:
             self._kineto = KinetoSession()
             self._kineto.start(wants)
@@ -135,7 +139,8 @@ class TorchSource:
         if self._wants is None:
             return
         modules.detach()
-        room.detach()
+        if not self._leaves_memory():
+            room.detach()
         self._wants = None
         if self._path == "callback":
             self._library.strobe_torch_stop()
@@ -154,12 +159,19 @@ class TorchSource:
                 notes=[] if facts.all_threads else [partial],
             )
 
+    def _leaves_memory(self) -> bool:
+        """Say whether another thread keeps what only it can take away: see _make_room."""
+        thread = self._watched_thread
+        return thread != threading.get_ident() and thread in sys._current_frames()
+
     def _make_room(self) -> None:
-        if self._library.strobe_torch_make_room():
-            reason = (
-                "torch's own profiler was started meanwhile; what happened beside it is not here"
-            )
-            self._missing["profile_memory"] = reason
+        if not self._library.strobe_torch_make_room():
+            return
+        if self._wants is None:  # stopped by another thread, which could not do it
+            room.detach()
+            return
+        reason = "torch's own profiler was started meanwhile; what happened beside it is not here"
+        self._missing["profile_memory"] = reason
 
     def _choose(self) -> None:
         """Take the callback unless something forbids it, and remember why."""
