@@ -53,12 +53,14 @@ def operator_table(operators: pl.DataFrame, top: int, width: int) -> Table:
     rows = list(operators.head(top).iter_rows(named=True))
     keys = [name for name in ("thread", "step", "module") if name in operators.columns]
     chosen, taken = [], _NARROWEST_NAME
-    taken += sum(2 + max([len(key), *(len(str(row[key])) for row in rows)]) for key in keys)
+    for key in keys:  # long ones are folded, as names are
+        longest = max([len(key), *(len(str(row[key])) for row in rows)])
+        taken += 2 + min(longest, _NARROWEST_NAME)
     for title, text in _OPERATOR_COLUMNS.items():
         taken += 2 + max([len(title), *(len(text(row)) for row in rows)])
         if taken <= width:
             chosen.append(title)
-    table = _table("operators", "name", *keys, *chosen)
+    table = _table("operators", "name", *chosen, names=keys)
     for row in rows:
         texts = (_OPERATOR_COLUMNS[title](row) for title in chosen)
         shown = (Text(printable(str(row[key]))) for key in keys)
@@ -230,12 +232,14 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def _table(title: str, first: str, *others: str) -> Table:
+def _table(title: str, first: str, *others: str, names: Sequence[str] = ()) -> Table:
     table = Table(
         title=title, title_justify="left", caption_justify="left", box=SIMPLE_HEAD, padding=(0, 1)
     )
     # Only names are folded where the terminal is narrow; a cut number would be a wrong one.
     table.add_column(first, overflow="fold", min_width=12)
+    for name in names:
+        table.add_column(name, overflow="fold")
     for name in others:
         table.add_column(name, justify="right", no_wrap=True)
     return table
