@@ -5,9 +5,9 @@
 #include "source.h"
 #include "texts.h"
 
-static uint32_t source_serial(void) {
+static StrobePlace source_place(void) {
   Ring *ring = recorder_ring();
-  return ring ? ring->serial : 0;
+  return (StrobePlace){.ring = ring, .serial = ring ? ring->serial : 0};
 }
 
 static uint32_t source_text(const char *bytes, size_t length) {
@@ -15,12 +15,14 @@ static uint32_t source_text(const char *bytes, size_t length) {
   return ring ? text_id(ring, bytes, length) : 0;
 }
 
-static void source_begin(StrobeSpan *span) {
-  Ring *ring = recorder_ring();
+static void source_begin(StrobePlace place, StrobeSpan *span) {
+  Ring *ring = place.ring;
   span->ring = NULL;
-  if (ring == NULL || ring->serial != span->serial) return;
-  span->lane = lane_without_gil(ring);
+  // A text that was new in between may have led this thread to another log.
+  if (!recorder_owns(ring, place.serial)) return;
   span->ring = ring;
+  span->serial = place.serial;
+  span->lane = lane_without_gil(ring);
   Record record = {.name = span->name,
                    .attributes = span->attributes,
                    .lane = span->lane,
@@ -70,7 +72,7 @@ static void source_memory(int64_t bytes, uint64_t address, int device) {
 
 static const StrobeSource source_table = {
     .version = STROBE_SOURCE_VERSION,
-    .serial = source_serial,
+    .place = source_place,
     .text = source_text,
     .begin = source_begin,
     .end = source_end,

@@ -8,7 +8,7 @@
 
 #define STROBE_SOURCE_CAPSULE "strobe.record._core.source"
 
-enum { STROBE_SOURCE_VERSION = 1 };
+enum { STROBE_SOURCE_VERSION = 2 };
 
 // Places in strobe.model.tables.CATEGORIES.
 enum {
@@ -18,8 +18,14 @@ enum {
   STROBE_COMMUNICATION = 6,
 };
 
-// A span that has begun. The first two are the recorder's; `serial` tells whose numbers the names
-// are: those of the log that is being written.
+// Where the calling thread records now. `serial` tells whose numbers texts have: those of the log
+// that is being written.
+typedef struct {
+  void *ring;  // NULL while recording is off
+  uint32_t serial;
+} StrobePlace;
+
+// A span that has begun; the first four are the recorder's.
 typedef struct {
   void *ring;
   uint64_t start_ns;
@@ -35,14 +41,12 @@ typedef struct {
 // cannot be recorded is dropped and counted.
 typedef struct {
   uint32_t version;
-  // The serial of the log that this thread writes now; 0 while recording is off. Numbers of texts
-  // are good for one serial.
-  uint32_t (*serial)(void);
+  StrobePlace (*place)(void);
   // The number of a UTF-8 text; 0 when it cannot be had.
   uint32_t (*text)(const char *bytes, size_t length);
-  // Begins the span whose serial, name, attributes and category are set; span->ring is NULL
-  // afterwards if it could not.
-  void (*begin)(StrobeSpan *span);
+  // Begins the span whose name, attributes and category are set, in the place that this thread has
+  // asked for; span->ring is NULL afterwards if that is gone.
+  void (*begin)(StrobePlace place, StrobeSpan *span);
   // Ends it, in this or another thread. sequence -1: none; else `thread` is the framework's number
   // of the thread whose forward operator has this sequence number.
   void (*end)(StrobeSpan *span, int64_t sequence, uint32_t thread);

@@ -44,6 +44,71 @@ struct Name {
   uint32_t category;
 };
 
+// A list of numbers that is filled anew for each operator.
+class Key {
+ public:
+  void clear() {
+    size_ = 0;
+  }
+
+  // Makes room for some numbers, to be written there and then counted by advance().
+  int64_t *room(size_t count) {
+    if (size_ + count > numbers_.size()) numbers_.resize(2 * (size_ + count));
+    return numbers_.data() + size_;
+  }
+
+  void advance(size_t count) {
+    size_ += count;
+  }
+
+  void push(int64_t number) {
+    *room(1) = number;
+    size_++;
+  }
+
+  template <typename List>
+  void push_list(const List &list) {
+    size_t count = list.size();
+    int64_t *out = room(1 + count);
+    *out++ = static_cast<int64_t>(count);
+    for (auto number : list) *out++ = number;
+    size_ += 1 + count;
+  }
+
+  int64_t &operator[](size_t place) {
+    return numbers_[place];
+  }
+
+  size_t size() const {
+    return size_;
+  }
+
+  const int64_t *begin() const {
+    return numbers_.data();
+  }
+
+  const int64_t *end() const {
+    return numbers_.data() + size_;
+  }
+
+  // In two strands, because each multiplication waits for the one before.
+  uint64_t hash() const {
+    constexpr uint64_t kFactor = 0x9e3779b97f4a7c15u;
+    uint64_t even = size_, odd = 0;
+    const int64_t *number = begin();
+    for (size_t i = 0; i + 1 < size_; i += 2) {
+      even = (even ^ static_cast<uint64_t>(number[i])) * kFactor;
+      odd = (odd ^ static_cast<uint64_t>(number[i + 1])) * kFactor;
+    }
+    if (size_ % 2) even = (even ^ static_cast<uint64_t>(number[size_ - 1])) * kFactor;
+    return (even ^ odd >> 32) * kFactor;
+  }
+
+ private:
+  std::vector<int64_t> numbers_{std::vector<int64_t>(256)};
+  size_t size_ = 0;
+};
+
 struct Inputs {
   std::vector<int64_t> key;
   uint32_t serial;
@@ -51,14 +116,25 @@ struct Inputs {
 };
 
 struct Thread {
-  static constexpr size_t kNames = 1024, kInputs = 4096;
+  static constexpr size_t kNames = 1024, kInputs = 4096, kSpares = 256;
+  void *spare = nullptr;  // memory for operators, each block beginning with the next one's address
+  size_t spares = 0;
   std::vector<Name> names{kNames};
   std::vector<Inputs> inputs;
-  std::vector<int64_t> key;
+  Key key;
+
+  ~Thread() {
+    while (spare != nullptr) {
+      void *memory = spare;
+      memcpy(&spare, memory, sizeof spare);
+      ::operator delete(memory);
+    }
+  }
 };
 
 pthread_key_t thread_end;
-thread_local Thread *this_thread;
+// In the block that every thread has from its start, where it is found without a call.
+__attribute__((tls_model("initial-exec"))) thread_local Thread *this_thread;
 
 Thread &current_thread() {
   if (this_thread == nullptr) {
@@ -101,28 +177,28 @@ const Name &find_name(Thread &thread, const char *name, at::RecordScope scope, u
 // A key that tells all inputs apart whose description differs: for each its kind, then its numbers.
 enum Kind : int64_t { kTensor = 1, kTensors, kScalar, kScalars, kOther, kIntegers, kText, kGroup };
 
-void add_tensor(std::vector<int64_t> &key, const at::Tensor &tensor, uint32_t wanted) {
+void add_tensor(Key &key, const at::Tensor &tensor, uint32_t wanted) {
   if (!tensor.defined()) {
-    key.push_back(-1);
+    key.push(-1);
     return;
   }
   const at::TensorImpl *impl = tensor.unsafeGetTensorImpl();
   bool plain = !impl->is_python_dispatch() || !impl->has_symbolic_sizes_strides();
-  if (tensor.is_nested() || !plain || tensor.is_sparse()) {
-    key.push_back(static_cast<int64_t>(tensor.scalar_type()));
-    key.push_back(0);
-    if (wanted & kStrides) key.push_back(0);
-    return;
+  at::IntArrayRef sizes, strides;
+  if (plain && !tensor.is_nested() && !tensor.is_sparse()) {
+    sizes = tensor.sizes();
+    if (wanted & kStrides) strides = tensor.strides();
   }
-  at::IntArrayRef sizes = tensor.sizes();
-  key.push_back(static_cast<int64_t>(tensor.scalar_type()));
-  key.push_back(static_cast<int64_t>(sizes.size()));
-  key.insert(key.end(), sizes.begin(), sizes.end());
+  int64_t *out = key.room(3 + sizes.size() + strides.size());
+  const int64_t *from = out;
+  *out++ = static_cast<int64_t>(tensor.scalar_type());
+  *out++ = static_cast<int64_t>(sizes.size());
+  for (int64_t size : sizes) *out++ = size;
   if (wanted & kStrides) {
-    at::IntArrayRef strides = tensor.strides();
-    key.push_back(static_cast<int64_t>(strides.size()));
-    key.insert(key.end(), strides.begin(), strides.end());
+    *out++ = static_cast<int64_t>(strides.size());
+    for (int64_t stride : strides) *out++ = stride;
   }
+  key.advance(static_cast<size_t>(out - from));
 }
 
 bool is_concrete(const c10::IValue &value) {
@@ -130,14 +206,13 @@ bool is_concrete(const c10::IValue &value) {
          value.isString();
 }
 
-void add_text(std::vector<int64_t> &key, Kind kind, const std::string &text) {
-  key.push_back(kind);
-  key.push_back(static_cast<int64_t>(text.size()));
-  key.insert(key.end(), text.begin(), text.end());
+void add_text(Key &key, Kind kind, const std::string &text) {
+  key.push(kind);
+  key.push_list(text);
 }
 
 // The group of processes that a collective is among; false if the value is none.
-bool add_group(std::vector<int64_t> &key, const c10::IValue &value) {
+bool add_group(Key &key, const c10::IValue &value) {
 #ifdef USE_DISTRIBUTED
   if (!value.isObject()) return false;
   static const c10::TypePtr group_type =
@@ -151,40 +226,33 @@ bool add_group(std::vector<int64_t> &key, const c10::IValue &value) {
 #endif
 }
 
-void add_concrete(std::vector<int64_t> &key, const c10::IValue &value) {
+void add_concrete(Key &key, const c10::IValue &value) {
   if (value.isString()) {
     add_text(key, kText, value.toStringRef());
     return;
   }
-  key.push_back(kIntegers);
+  key.push(kIntegers);
   if (value.isIntList()) {
-    std::vector<int64_t> numbers = value.toIntVector();
-    key.push_back(static_cast<int64_t>(numbers.size()));
-    key.insert(key.end(), numbers.begin(), numbers.end());
-    return;
+    key.push_list(value.toIntVector());
+  } else if (value.isBoolList()) {
+    key.push_list(value.toBoolList());
+  } else {
+    key.push(-1);
+    key.push(value.isBool() ? value.toBool() : value.toInt());
   }
-  if (value.isBoolList()) {
-    c10::List<bool> flags = value.toBoolList();
-    key.push_back(static_cast<int64_t>(flags.size()));
-    for (bool flag : flags) key.push_back(flag);
-    return;
-  }
-  key.push_back(-1);
-  key.push_back(value.isBool() ? value.toBool() : value.toInt());
 }
 
 // What is kept of an input that is no tensor, besides its type.
 enum Detail { kNoDetail, kConcreteInputs, kGroupInput };
 
-void add_input(std::vector<int64_t> &key, const c10::IValue &value, uint32_t wanted,
-               Detail detail) {
+void add_input(Key &key, const c10::IValue &value, uint32_t wanted, Detail detail) {
   if (value.isTensor()) {
-    key.push_back(kTensor);
+    key.push(kTensor);
     add_tensor(key, value.toTensor(), wanted);
   } else if (value.isTensorList()) {
-    key.push_back(kTensors);
+    key.push(kTensors);
     size_t count = key.size();
-    key.push_back(0);
+    key.push(0);
     for (const c10::IValue &item : value.toListRef()) {
       add_tensor(key, item.toTensor(), wanted);
       key[count]++;
@@ -194,11 +262,11 @@ void add_input(std::vector<int64_t> &key, const c10::IValue &value, uint32_t wan
   } else if (detail == kGroupInput && add_group(key, value)) {
     return;
   } else if (value.isScalar()) {
-    key.push_back(kScalar);
+    key.push(kScalar);
   } else if (value.isList()) {
-    key.push_back(kScalars);
+    key.push(kScalars);
   } else {
-    key.push_back(kOther);
+    key.push(kOther);
   }
 }
 
@@ -214,10 +282,9 @@ void write_numbers(std::string &text, const int64_t *numbers, int64_t count) {
 // The key as JSON, in the words that torch's own profiler uses.
 class Description {
  public:
-  Description(const std::vector<int64_t> &key, uint32_t wanted, const at::RecordFunction &function)
-      : at_(key.data()), wanted_(wanted), schema_(function.operator_schema()) {
-    const int64_t *end = at_ + key.size();
-    for (; at_ < end; number_++) input();
+  Description(const Key &key, uint32_t wanted, const at::RecordFunction &function)
+      : at_(key.begin() + 1), wanted_(wanted), schema_(function.operator_schema()) {
+    for (; at_ < key.end(); number_++) input();
     text_ = "{\"shapes\": [" + shapes_ + "], \"dtypes\": [" + dtypes_ + "]";
     if (wanted & kStrides) text_ += ", \"strides\": [" + strides_ + "]";
     if (!concrete_.empty()) text_ += ", \"concrete\": {" + concrete_ + "}";
@@ -346,21 +413,24 @@ uint32_t find_inputs(Thread &thread, const at::RecordFunction &function, const N
                      uint32_t wanted) {
   c10::ArrayRef<const c10::IValue> inputs = function.inputs();
   if (inputs.empty()) return 0;
-  std::vector<int64_t> &key = thread.key;
+  Key &key = thread.key;
   key.clear();
   Detail detail = kNoDetail;
   if (name.category == STROBE_COMMUNICATION) detail = kGroupInput;
   if ((wanted & kConcrete) && needs_concrete(name.text)) detail = kConcreteInputs;
+  // What inputs are called depends on the operator, where it matters; and on what is wanted.
+  key.push(static_cast<int64_t>(wanted) << 32 | (detail == kConcreteInputs ? name.id : 0));
   for (const c10::IValue &value : inputs) add_input(key, value, wanted, detail);
-  uint64_t hash = wanted;
-  for (int64_t number : key) hash = (hash ^ static_cast<uint64_t>(number)) * 0x9e3779b97f4a7c15u;
   if (thread.inputs.empty()) thread.inputs.resize(Thread::kInputs);
-  Inputs &known = thread.inputs[hash >> 52];
-  if (known.serial == name.serial && known.key == key) return known.id;
+  Inputs &known = thread.inputs[key.hash() >> 52];
+  if (known.serial == name.serial && known.key.size() == key.size() &&
+      memcmp(known.key.data(), key.begin(), key.size() * sizeof(int64_t)) == 0) {
+    return known.id;
+  }
   Description description(key, wanted, function);
   known.id = recorder->text(description.json().data(), description.json().size());
   known.serial = known.id ? name.serial : 0;
-  known.key = key;
+  known.key.assign(key.begin(), key.end());
   return known.id;
 }
 
@@ -417,26 +487,46 @@ bool leave_memory() {
 struct Operator : at::ObserverContext {
   StrobeSpan span;
   const Thread *watcher = nullptr;  // whose memory is watched for this operator only
+
+  // One is made and freed for each operator, so their memory stays with the thread.
+  static void *operator new(size_t size) {
+    Thread *thread = this_thread;
+    if (thread == nullptr || thread->spare == nullptr) return ::operator new(size);
+    void *memory = thread->spare;
+    memcpy(&thread->spare, memory, sizeof thread->spare);
+    thread->spares--;
+    return memory;
+  }
+
+  static void operator delete(void *memory) {
+    Thread *thread = this_thread;
+    if (thread == nullptr || thread->spares == Thread::kSpares) {
+      ::operator delete(memory);
+      return;
+    }
+    memcpy(memory, &thread->spare, sizeof thread->spare);
+    thread->spare = memory;
+    thread->spares++;
+  }
 };
 
 std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction &function) {
-  uint32_t serial = recorder->serial();
-  if (serial == 0) return nullptr;
+  StrobePlace place = recorder->place();
+  if (place.ring == nullptr) return nullptr;
   try {
     uint32_t wanted = options.load(std::memory_order_relaxed);
     Thread &thread = current_thread();
-    const Name &name = find_name(thread, function.name(), function.scope(), serial);
+    const Name &name = find_name(thread, function.name(), function.scope(), place.serial);
     if (name.id == 0) return nullptr;
     auto made = std::make_unique<Operator>();
     if (wanted & kMemory && watch_memory() && starter.load() != &thread) made->watcher = &thread;
     StrobeSpan &span = made->span;
-    span.serial = serial;
     span.name = name.id;
     span.category = name.category;
     bool described = wanted & (kShapes | kConcrete) ||
                      (wanted & kCommunication && name.category == STROBE_COMMUNICATION);
     span.attributes = described ? find_inputs(thread, function, name, wanted) : 0;
-    recorder->begin(&span);
+    recorder->begin(place, &span);
     return made;
   } catch (...) {
     return nullptr;  // an operator that cannot be described must run all the same
