@@ -21,6 +21,7 @@ def extensions() -> list[Extension]:
     """Return the C extensions; build_backend/strobe_build.py decides whether they are built."""
     core = sources("native/core")
     writers = sources("native/exporters")
+    readers = sources("native/importers")
     headers = sorted(str(path) for path in Path("native").rglob("*.h"))
     flags = ["-std=c11", "-O2", "-fvisibility=hidden", "-pthread"]
     return [
@@ -44,6 +45,13 @@ def extensions() -> list[Extension]:
             "strobe.exporters._writers",
             writers,
             include_dirs=["native/exporters"],
+            depends=headers,
+            extra_compile_args=flags,
+        ),
+        Extension(
+            "strobe.importers._wire",
+            readers,
+            include_dirs=["native/importers"],
             depends=headers,
             extra_compile_args=flags,
         ),

@@ -13,7 +13,12 @@ import pytest
 import strobe
 from strobe._version import __version__
 
-EXTENSIONS = ["strobe.record._core", "strobe.analysis._kernels", "strobe.exporters._writers"]
+EXTENSIONS = [
+    "strobe.record._core",
+    "strobe.analysis._kernels",
+    "strobe.exporters._writers",
+    "strobe.importers._wire",
+]
 BUILD = os.environ.get("STROBE_BUILD", "auto")
 
 

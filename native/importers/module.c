@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// strobe.importers._wire: wire.c for Python. The Python twin is src/strobe/importers/_wire_python.py.
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <string.h>
+
+#include "wire.h"
+
+enum { kMostArrays = 5 };
+
+typedef struct {
+  Py_buffer data;
+  Py_buffer arrays[kMostArrays];
+  int held;
+} Buffers;
+
+static void release(Buffers *buffers) {
+  while (buffers->held > 0) {
+    PyBuffer_Release(&buffers->arrays[--buffers->held]);
+  }
+  PyBuffer_Release(&buffers->data);
+}
+
+static bool is_int64(const Py_buffer *view) {
+  const char *format = view->format ? view->format : "B";
+  return view->ndim == 1 && view->itemsize == 8 && strlen(format) == 1 && strchr("lq", *format);
+}
+
+// Takes the data and so many arrays, of which the last `written` are written to.
+static bool acquire(const char *function, PyObject *data, PyObject *const *arrays, int count,
+                    int written, Buffers *buffers) {
+  buffers->held = 0;
+  if (PyObject_GetBuffer(data, &buffers->data, PyBUF_SIMPLE) < 0) {
+    return false;
+  }
+  for (int i = 0; i < count; i++) {
+    int flags = PyBUF_ND | PyBUF_FORMAT | (i >= count - written ? PyBUF_WRITABLE : 0);
+    if (PyObject_GetBuffer(arrays[i], &buffers->arrays[i], flags) < 0) {
+      release(buffers);
+      return false;
+    }
+    buffers->held++;
+    if (!is_int64(&buffers->arrays[i])) {
+      PyErr_Format(PyExc_ValueError, "%s(): arrays must be one-dimensional int64 buffers",
+                   function);
+      release(buffers);
+      return false;
+    }
+  }
+  return true;
+}
+
+static bool same_length(const char *function, const Buffers *buffers, int a, int b) {
+  if (buffers->arrays[a].shape[0] == buffers->arrays[b].shape[0]) {
+    return true;
+  }
+  PyErr_Format(PyExc_ValueError, "%s(): arrays that belong together differ in length", function);
+  return false;
+}
+
+static bool is_count(const char *function, Py_ssize_t nargs, int wanted) {
+  if (nargs == wanted) {
+    return true;
+  }
+  PyErr_Format(PyExc_TypeError, "%s() takes %d arguments, %zd were given", function, wanted, nargs);
+  return false;
+}
+
+static Messages messages_of(const Buffers *buffers) {
+  return (Messages){buffers->data.buf, buffers->data.len, buffers->arrays[0].shape[0],
+                    buffers->arrays[0].buf, buffers->arrays[1].buf};
+}
+
+static PyObject *conclude(Buffers *buffers, Outcome outcome) {
+  release(buffers);
+  return Py_BuildValue("(iLL)", (int)outcome.fault, (long long)outcome.at,
+                       (long long)outcome.count);
+}
+
+// find(data, begin, end, number, parent, found_begin, found_end)
+static PyObject *find(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
+  (void)module;
+  Buffers buffers;
+  if (!is_count("find", nargs, 7)) {
+    return NULL;
+  }
+  PyObject *arrays[] = {args[1], args[2], args[4], args[5], args[6]};
+  unsigned long long number = PyLong_AsUnsignedLongLong(args[3]);
+  if (PyErr_Occurred() || !acquire("find", args[0], arrays, 5, 3, &buffers)) {
+    return NULL;
+  }
+  if (!same_length("find", &buffers, 0, 1) || !same_length("find", &buffers, 2, 3) ||
+      !same_length("find", &buffers, 2, 4)) {
+    release(&buffers);
+    return NULL;
+  }
+  Messages in = messages_of(&buffers);
+  Outcome outcome;
+  Py_BEGIN_ALLOW_THREADS;
+  outcome = wire_find(&in, number, buffers.arrays[2].shape[0], buffers.arrays[2].buf,
+                      buffers.arrays[3].buf, buffers.arrays[4].buf);
+  Py_END_ALLOW_THREADS;
+  return conclude(&buffers, outcome);
+}
+
+// numbers(data, begin, end, number, parent, value)
+static PyObject *numbers(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
+  (void)module;
+  Buffers buffers;
+  if (!is_count("numbers", nargs, 6)) {
+    return NULL;
+  }
+  PyObject *arrays[] = {args[1], args[2], args[4], args[5]};
+  unsigned long long number = PyLong_AsUnsignedLongLong(args[3]);
+  if (PyErr_Occurred() || !acquire("numbers", args[0], arrays, 4, 2, &buffers)) {
+    return NULL;
+  }
+  if (!same_length("numbers", &buffers, 0, 1) || !same_length("numbers", &buffers, 2, 3)) {
+    release(&buffers);
+    return NULL;
+  }
+  Messages in = messages_of(&buffers);
+  Outcome outcome;
+  Py_BEGIN_ALLOW_THREADS;
+  outcome = wire_numbers(&in, number, buffers.arrays[2].shape[0], buffers.arrays[2].buf,
+                         buffers.arrays[3].buf);
+  Py_END_ALLOW_THREADS;
+  return conclude(&buffers, outcome);
+}
+
+// columns(data, begin, end, numbers, kinds, out)
+static PyObject *columns(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
+  (void)module;
+  Buffers buffers;
+  if (!is_count("columns", nargs, 6) || !acquire("columns", args[0], args + 1, 5, 1, &buffers)) {
+    return NULL;
+  }
+  if (!same_length("columns", &buffers, 0, 1) || !same_length("columns", &buffers, 2, 3)) {
+    release(&buffers);
+    return NULL;
+  }
+  Messages in = messages_of(&buffers);
+  int64_t count = buffers.arrays[2].shape[0];
+  int64_t room = buffers.arrays[4].shape[0];
+  if (in.messages > 0 && (room % in.messages != 0 || room / in.messages != count)) {
+    PyErr_SetString(PyExc_ValueError, "columns(): out must have a cell per message and column");
+    release(&buffers);
+    return NULL;
+  }
+  Outcome outcome;
+  Py_BEGIN_ALLOW_THREADS;
+  outcome =
+      wire_columns(&in, count, buffers.arrays[2].buf, buffers.arrays[3].buf, buffers.arrays[4].buf);
+  Py_END_ALLOW_THREADS;
+  return conclude(&buffers, outcome);
+}
+
+static PyMethodDef kMethods[] = {
+    {"find", (PyCFunction)(void (*)(void))find, METH_FASTCALL, "Find submessages of a field."},
+    {"numbers", (PyCFunction)(void (*)(void))numbers, METH_FASTCALL,
+     "Find the varints of a repeated field."},
+    {"columns", (PyCFunction)(void (*)(void))columns, METH_FASTCALL,
+     "Write one row per message and one column per field."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef_Slot kSlots[] = {
+#ifdef Py_mod_multiple_interpreters
+    {Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED},
+#endif
+#ifdef Py_mod_gil
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef kModule = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "_wire",
+    .m_doc = "Protobuf's wire format as columns; the Python twin is strobe.importers._wire_python.",
+    .m_size = 0,
+    .m_methods = kMethods,
+    .m_slots = kSlots,
+};
+
+PyMODINIT_FUNC PyInit__wire(void) {
+  return PyModuleDef_Init(&kModule);
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The wire format: a message is a row of fields, a field is a key and a value.
+//
+//   key: varint of number << 3 | type
+//   type 0: varint, 7 bits a byte, low ones first, the top bit says that more follow
+//   type 1: 8 bytes      type 5: 4 bytes      type 2: varint of a length, and so many bytes
+//
+// Types 3 and 4, groups, are not used since proto2 and are refused.
+
+#include "wire.h"
+
+#include <string.h>
+
+enum { kTypeVarint = 0, kTypeFixed64 = 1, kTypeBytes = 2, kTypeFixed32 = 5, kMostVarint = 10 };
+
+typedef struct {
+  uint64_t number;
+  int type;
+  uint64_t value;  // of a varint or fixed field
+  int64_t begin;   // of the bytes, or of those of a varint
+  int64_t end;
+} Field;
+
+static Fault read_varint(const uint8_t *bytes, int64_t *at, int64_t end, uint64_t *value) {
+  uint64_t total = 0;
+  for (int i = 0; i < kMostVarint; i++) {
+    if (*at >= end) {
+      return kCutOff;
+    }
+    uint8_t byte = bytes[(*at)++];
+    total |= (uint64_t)(byte & 0x7f) << (7 * i);
+    if (byte < 0x80) {
+      *value = total;
+      return kFine;
+    }
+  }
+  return kLongVarint;
+}
+
+static Fault read_fixed(const uint8_t *bytes, int64_t *at, int64_t end, int width,
+                        uint64_t *value) {
+  if (end - *at < width) {
+    return kCutOff;
+  }
+  *value = 0;
+  for (int i = 0; i < width; i++) {
+    *value |= (uint64_t)bytes[*at + i] << (8 * i);
+  }
+  *at += width;
+  return kFine;
+}
+
+static Fault read_field(const uint8_t *bytes, int64_t *at, int64_t end, Field *field) {
+  uint64_t key;
+  Fault fault = read_varint(bytes, at, end, &key);
+  if (fault != kFine) {
+    return fault;
+  }
+  field->number = key >> 3;
+  field->type = (int)(key & 7);
+  if (field->number == 0) {
+    return kFieldZero;
+  }
+  switch (field->type) {
+    case kTypeVarint:
+      field->begin = *at;
+      fault = read_varint(bytes, at, end, &field->value);
+      field->end = *at;
+      return fault;
+    case kTypeFixed64:
+      return read_fixed(bytes, at, end, 8, &field->value);
+    case kTypeFixed32:
+      return read_fixed(bytes, at, end, 4, &field->value);
+    case kTypeBytes:
+      break;
+    default:
+      return kUnknownType;
+  }
+  uint64_t length;
+  fault = read_varint(bytes, at, end, &length);
+  if (fault != kFine) {
+    return fault;
+  }
+  if (length > (uint64_t)(end - *at)) {
+    return kBeyondEnd;
+  }
+  field->begin = *at;
+  field->end = *at + (int64_t)length;
+  *at = field->end;
+  return kFine;
+}
+
+static bool is_inside(const Messages *in, int64_t begin, int64_t end) {
+  return begin >= 0 && begin <= end && end <= in->size;
+}
+
+Outcome wire_find(const Messages *in, uint64_t number, int64_t room, int64_t *parent,
+                  int64_t *begin, int64_t *end) {
+  int64_t found = 0;
+  for (int64_t row = 0; row < in->messages; row++) {
+    int64_t at = in->begin[row];
+    int64_t until = in->end[row];
+    if (!is_inside(in, at, until)) {
+      return (Outcome){kRangeOutside, row, 0};
+    }
+    while (at < until) {
+      Field field;
+      int64_t where = at;
+      Fault fault = read_field(in->bytes, &at, until, &field);
+      if (fault != kFine) {
+        return (Outcome){fault, where, 0};
+      }
+      if (field.number != number || field.type != kTypeBytes) {
+        continue;
+      }
+      if (found < room) {
+        parent[found] = row;
+        begin[found] = field.begin;
+        end[found] = field.end;
+      }
+      found++;
+    }
+  }
+  return (Outcome){kFine, 0, found};
+}
+
+Outcome wire_numbers(const Messages *in, uint64_t number, int64_t room, int64_t *parent,
+                     int64_t *value) {
+  int64_t found = 0;
+  for (int64_t row = 0; row < in->messages; row++) {
+    int64_t at = in->begin[row];
+    int64_t until = in->end[row];
+    if (!is_inside(in, at, until)) {
+      return (Outcome){kRangeOutside, row, 0};
+    }
+    while (at < until) {
+      Field field;
+      int64_t where = at;
+      Fault fault = read_field(in->bytes, &at, until, &field);
+      if (fault != kFine) {
+        return (Outcome){fault, where, 0};
+      }
+      if (field.number != number || (field.type != kTypeBytes && field.type != kTypeVarint)) {
+        continue;
+      }
+      for (int64_t next = field.begin; next < field.end; found++) {
+        uint64_t bits;
+        where = next;
+        fault = read_varint(in->bytes, &next, field.end, &bits);
+        if (fault != kFine) {
+          return (Outcome){fault, where, 0};
+        }
+        if (found < room) {
+          parent[found] = row;
+          memcpy(&value[found], &bits, sizeof(bits));
+        }
+      }
+    }
+  }
+  return (Outcome){kFine, 0, found};
+}
+
+static int64_t widen(uint64_t bits) {
+  uint32_t low = (uint32_t)bits;
+  float narrow;
+  memcpy(&narrow, &low, sizeof(narrow));
+  double wide = narrow;
+  int64_t value;
+  memcpy(&value, &wide, sizeof(value));
+  return value;
+}
+
+// Takes a field into a cell. One of another type than asked for is another field: it is passed over.
+static void take(const Field *field, Kind kind, int64_t *cell) {
+  switch (kind) {
+    case kVarint:
+      if (field->type == kTypeVarint) {
+        memcpy(cell, &field->value, sizeof(*cell));
+      }
+      break;
+    case kZigzag:
+      if (field->type == kTypeVarint) {
+        uint64_t bits = (field->value >> 1) ^ (0 - (field->value & 1));
+        memcpy(cell, &bits, sizeof(*cell));
+      }
+      break;
+    case kFixed32:
+      if (field->type == kTypeFixed32) {
+        *cell = (int64_t)field->value;
+      }
+      break;
+    case kFloat:
+      if (field->type == kTypeFixed32) {
+        *cell = widen(field->value);
+      }
+      break;
+    case kFixed64:
+    case kDouble:
+      if (field->type == kTypeFixed64) {
+        memcpy(cell, &field->value, sizeof(*cell));
+      }
+      break;
+    case kBegin:
+    case kEnd:
+      if (field->type == kTypeBytes) {
+        *cell = kind == kBegin ? field->begin : field->end;
+      }
+      break;
+    case kCount:
+      *cell += 1;
+      break;
+    default:
+      break;
+  }
+}
+
+Outcome wire_columns(const Messages *in, int64_t columns, const int64_t *number,
+                     const int64_t *kind, int64_t *out) {
+  for (int64_t column = 0; column < columns; column++) {
+    int64_t nothing = kind[column] == kBegin || kind[column] == kEnd ? -1 : 0;
+    for (int64_t row = 0; row < in->messages; row++) {
+      out[column * in->messages + row] = nothing;
+    }
+  }
+  for (int64_t row = 0; row < in->messages; row++) {
+    int64_t at = in->begin[row];
+    int64_t until = in->end[row];
+    if (!is_inside(in, at, until)) {
+      return (Outcome){kRangeOutside, row, 0};
+    }
+    while (at < until) {
+      Field field;
+      int64_t where = at;
+      Fault fault = read_field(in->bytes, &at, until, &field);
+      if (fault != kFine) {
+        return (Outcome){fault, where, 0};
+      }
+      for (int64_t column = 0; column < columns; column++) {
+        if ((uint64_t)number[column] == field.number) {
+          take(&field, (Kind)kind[column], &out[column * in->messages + row]);
+        }
+      }
+    }
+  }
+  return (Outcome){kFine, 0, in->messages};
+}
