@@ -45,6 +45,7 @@ ENVIRONMENTS = {
     "check": Environment(requirements=("check",)),
     "bench": Environment(requirements=("bench",), install="wheel"),
     "torch": Environment(requirements=("test", "torch", "trainers"), install="wheel"),
+    "jax": Environment(requirements=("test", "jax"), install="wheel"),
     "bench-torch": Environment(requirements=("torch",), install="wheel"),
     "bench-paddle": Environment(requirements=("paddle",), install="wheel"),
     "bench-jax": Environment(requirements=("jax",), install="wheel"),

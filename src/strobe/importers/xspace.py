@@ -1,0 +1,412 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The trace of XLA's profiler, which JAX's is: an XSpace, a protobuf message (*.xplane.pb).
+
+XSpace   planes: the host, each device, the profiler itself
+XPlane   lines: a thread or a stream; names of events and statistics, by number
+XLine    begin in ns; events
+XEvent   number of its name, offset and duration in ps, statistics (of which few have any)
+XStat    number of its name, and a number, a text, or the number of a name that is its text
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strobe.errors import FormatError
+from strobe.importers.events import Allocations, Events, Int8, Int32, Int64
+from strobe.importers.wire import Kind, Ranges, WireFile
+from strobe.model.tables import CATEGORIES
+
+_OPERATOR, _ANNOTATION, _KERNEL, _COPY, _RUNTIME, _COMPILE = (
+    CATEGORIES.index(name)
+    for name in ("operator", "annotation", "kernel", "copy", "runtime", "compile")
+)
+_UNKNOWN, _LEFT_OUT = -1, -2
+
+_HOST = "/host:CPU"
+_DEVICE = re.compile(r"/device:[^:]*:(\d+)")
+_STREAM = re.compile(r"Stream #(\d+)")
+_DERIVED = re.compile(r"Steps|XLA Modules|Framework .*|Source code|.*\(Derived\)")
+"""Lines of a device that say again, coarser or otherwise named, what others say."""
+
+# Marks without a duration, of XLA's thread pools, and of the end of what is there as a whole.
+_MARKS = re.compile(r"ThreadpoolListener::|end: ")
+_COMPILING = re.compile(
+    r"backend_compile|lower_|trace_to_jaxpr|.*(::|^)Compile\b|.*Compiler\b|pickle_util\."
+)
+_RUNNING = re.compile(
+    r".*::|PjitFunction\(|ParseArguments|shard_args|ExecuteReplicated|DevicePut|CopyTo"
+    r"|\S*copy_to_host|batched_|Batched|np\.asarray\(jax|Wait|Handle |(Invoke)?Rendezvous"
+    r"|AllocateOutput|\[\d+\] "
+)
+_COMPILERS = re.compile(r".*([Cc]ompil|codegen|llvm)")
+"""Threads that compile."""
+_THREAD_OF_XLA = re.compile(r"(tf|tsl|xla|pjrt)_")
+_COPYING = re.compile(r"(?i)mem(cpy|set)|copy-?(start|done)?\b")
+
+_EVENTS_AT_ONCE = 1 << 18
+_LINE: list[tuple[int, Kind]] = [(1, "varint"), (2, "bytes"), (3, "varint"), (11, "bytes")]
+_STATS: list[tuple[int, Kind]] = [
+    *((1, "varint"), (2, "fixed64"), (3, "varint"), (4, "varint"), (5, "bytes"), (7, "varint")),
+    *((2, "count"), (3, "count"), (4, "count"), (5, "count"), (7, "count")),
+]
+_DOUBLE, _UNSIGNED, _SIGNED, _TEXT, _REFERENCE, _OTHER = range(6)
+
+
+def thread_number(line: Int64) -> Int64:
+    """Return a thread's number for people: a line's is a hash, of which 30 bits are enough.
+
+    No system numbers its threads so high.
+    """
+    number: Int64 = (1 << 30) | (line & ((1 << 30) - 1))
+    return number
+
+
+def read(path: Path) -> Events:
+    """Return the events of a trace, by line.
+
+    Raises FormatError where the file is damaged or no such trace, OSError where it cannot be read.
+    """
+    file = WireFile(path)
+    planes = file.find(file.whole, 1).ranges
+    if not len(planes):
+        raise FormatError(path, "byte 0", "no XSpace: it has no planes")
+    reader = _Reader(file)
+    (names,) = file.columns(planes, [(2, "bytes")])
+    for row, name in enumerate(file.texts(names)):
+        reader.add(name, planes[row : row + 1])
+    return reader.events()
+
+
+@dataclass(frozen=True)
+class _Plane:
+    """What the lines of a plane have in common."""
+
+    pid: int
+    device: int
+    names: list[str]
+    """Of its events, in the file's order."""
+    codes: Int32
+    """Their places in the trace's names."""
+    numbers: Int64
+    """What events call them, sorted; `order` leads to their places."""
+    order: Int64
+    stats: dict[int, str]
+    """Names of statistics, which are texts of statistics too."""
+
+
+class _Reader:
+    """Takes the planes of a trace and holds its columns."""
+
+    def __init__(self, file: WireFile) -> None:
+        self._file = file
+        self._names: dict[str, int] = {}
+        self._texts: dict[str, int] = {}
+        self._columns: list[dict[str, Any]] = []
+        self._threads: dict[tuple[int, int], str] = {}
+        self._skipped: Counter[str] = Counter()
+        self._base_ns = 0
+
+    def add(self, name: str, plane: Ranges) -> None:
+        """Take a plane."""
+        file = self._file
+        stats = self._stat_names(plane)
+        own = self._own_stats(plane, stats)
+        self._base_ns = max(self._base_ns, int(own.get("profile_start_time", 0)))
+        match = _DEVICE.match(name)
+        lines = file.find(plane, 3).ranges
+        if not len(lines):
+            return
+        if not match and name != _HOST:
+            self._skipped[name] += len(file.find(lines, 4).ranges)
+            return
+        described = self._describe(plane, stats, own, int(match[1]) if match else -1)
+        number, line_name, begin_ns, display = file.columns(lines, _LINE)
+        thread = thread_number(number) if not match else number
+        texts = zip(file.texts(display), file.texts(line_name), strict=True)
+        for row, (shown, plain) in enumerate(texts):
+            events = file.find(lines[row : row + 1], 4).ranges
+            one = _Line(shown or plain, int(thread[row]), int(begin_ns[row]))
+            if match and _DERIVED.fullmatch(one.name):
+                self._skipped[one.name] += len(events)
+                continue
+            if not match:
+                self._threads[described.pid, one.thread] = one.name.partition("/")[0]
+            for first in range(0, len(events), _EVENTS_AT_ONCE):
+                self._add_events(described, one, events[first : first + _EVENTS_AT_ONCE])
+
+    def _stat_names(self, plane: Ranges) -> dict[int, str]:
+        file = self._file
+        entries = file.find(plane, 5).ranges
+        number, metadata = file.columns(entries, [(1, "varint"), (2, "bytes")])
+        (name,) = file.columns(_filled(metadata), [(2, "bytes")])
+        return dict(zip(number.tolist(), file.texts(name), strict=True))
+
+    def _own_stats(self, plane: Ranges, names: dict[int, str]) -> dict[str, Any]:
+        found = _Stats.of(self._file, self._file.find(plane, 6).ranges)
+        return dict(found.named(self._file, names, np.arange(len(found.number))))
+
+    def _describe(
+        self, plane: Ranges, stats: dict[int, str], own: dict[str, Any], device: int
+    ) -> _Plane:
+        file = self._file
+        entries = file.find(plane, 4).ranges
+        number, metadata = file.columns(entries, [(1, "varint"), (2, "bytes")])
+        (name,) = file.columns(_filled(metadata), [(2, "bytes")])
+        names = file.texts(name)
+        codes = [self._names.setdefault(text, len(self._names)) for text in names]
+        order = np.argsort(number, kind="stable")
+        pid = own.get("process_id", -1)
+        return _Plane(
+            pid=pid if isinstance(pid, int) else -1,
+            device=device,
+            names=names,
+            codes=np.array(codes, np.int32),
+            numbers=number[order],
+            order=order,
+            stats=stats,
+        )
+
+    def _add_events(self, plane: _Plane, line: _Line, events: Ranges) -> None:
+        file = self._file
+        number, offset_ps, dur_ps, aggregated = file.columns(
+            events, [(1, "varint"), (2, "varint"), (3, "varint"), (5, "count")]
+        )
+        found = np.searchsorted(plane.numbers, number)
+        known = np.append(plane.numbers, -1)[np.minimum(found, len(plane.numbers))] == number
+        if not known.all():
+            where = f"byte {int(events.begin[~known][0])}"
+            raise FormatError(file.path, where, "an event without a name")
+        place = plane.order[found]
+        stats = _Stats.of_events(file, events)
+        start_ns = line.begin_ns + offset_ps // 1000
+        end_ns = line.begin_ns + (offset_ps + dur_ps) // 1000
+        kinds = _kinds(plane, line)[place]
+        kinds[aggregated > 0] = _LEFT_OUT
+        has_op = np.zeros(len(events), bool)
+        has_op[stats.event[np.isin(stats.number, _numbers(plane, "hlo_op"))]] = True
+        steps = np.zeros(len(events), bool)
+        steps[stats.event[np.isin(stats.number, _numbers(plane, "_r"))]] = True
+        if plane.device < 0:
+            kinds[has_op & (kinds != _LEFT_OUT)] = _OPERATOR
+            kinds[steps] = _ANNOTATION
+            _settle(kinds, line, start_ns, end_ns)
+        rows = np.flatnonzero(kinds != _LEFT_OUT)
+        left_out, counts = np.unique(place[kinds == _LEFT_OUT], return_counts=True)
+        for each, count in zip(left_out.tolist(), counts.tolist(), strict=True):
+            self._skipped[_mark_kind(plane.names[each])] += count
+        self._columns.append(
+            {
+                "name": plane.codes[place[rows]],
+                "category": kinds[rows],
+                "start_ns": start_ns[rows],
+                "dur_ns": np.maximum(end_ns - start_ns, 0)[rows],
+                "pid": np.full(len(rows), plane.pid, np.int64),
+                "tid": np.full(len(rows), line.thread, np.int64),
+                "correlation": self._correlation(plane, stats, len(events))[rows],
+                "device": np.full(len(rows), plane.device, np.int32),
+                "stream": np.full(len(rows), line.stream(plane.device), np.int64),
+                "attributes": self._attributes(plane, stats, place, len(events))[rows],
+            }
+        )
+
+    def _correlation(self, plane: _Plane, stats: _Stats, events: int) -> Int64:
+        correlation = np.full(events, -1, np.int64)
+        chosen = np.isin(stats.number, _numbers(plane, "correlation_id"))
+        correlation[stats.event[chosen]] = stats.value[chosen]
+        return correlation
+
+    def _attributes(self, plane: _Plane, stats: _Stats, place: Int64, events: int) -> Int32:
+        """Return the place of each event's attributes among the texts.
+
+        Events with the same statistics are told by a hash of 64 bits over them.
+        """
+        hidden = [number for number, name in plane.stats.items() if _is_hidden(name)]
+        known = ~np.isin(stats.number, hidden) & (stats.kind != _OTHER)
+        kept = np.flatnonzero(known & ~self._says_name(plane, stats, place))
+        codes = np.full(events, -1, np.int32)
+        if not len(kept):
+            return codes
+        event = stats.event[kept]
+        first = np.flatnonzero(np.append(True, event[1:] != event[:-1]))
+        mixed = _mix(_mix(stats.value[kept]) ^ (stats.number[kept] * 8 + stats.kind[kept]))
+        key = np.add.reduceat(mixed, first)
+        _, sample, inverse = np.unique(key, return_index=True, return_inverse=True)
+        last = np.append(first[1:], len(kept))
+        texts = np.empty(len(sample), np.int32)
+        for each, row in enumerate(sample.tolist()):
+            values = stats.named(self._file, plane.stats, kept[first[row] : last[row]])
+            text = json.dumps(dict(values))
+            texts[each] = self._texts.setdefault(text, len(self._texts))
+        codes[event[first]] = texts[inverse.reshape(-1)]
+        return codes
+
+    def _says_name(self, plane: _Plane, stats: _Stats, place: Int64) -> NDArray[np.bool_]:
+        """Return which statistics are an operator's name that is the event's name too."""
+        operator = np.isin(stats.number, _numbers(plane, "hlo_op")) & (stats.kind == _REFERENCE)
+        numbers = np.array([*plane.stats, -1], np.int64)
+        order = np.argsort(numbers)
+        codes = np.array([*(self._names.get(text, -1) for text in plane.stats.values()), -1])
+        found = np.minimum(np.searchsorted(numbers[order], stats.value), len(numbers) - 1)
+        same = codes[order][found] == plane.codes[place[stats.event]]
+        return operator & same & (numbers[order][found] == stats.value)
+
+    def events(self) -> Events:
+        """All that was added."""
+        parts = self._columns or [_nothing()]
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        count = len(columns["name"])
+        absent = np.broadcast_to(np.int64(-1), count)
+        return Events(
+            base_ns=self._base_ns,
+            names=list(self._names),
+            texts=list(self._texts),
+            sequence=absent,
+            forward_thread=absent,
+            allocations=_no_allocations(),
+            threads=self._threads,
+            skipped=dict(self._skipped),
+            **columns,
+        )
+
+
+@dataclass(frozen=True)
+class _Line:
+    name: str
+    thread: int
+    begin_ns: int
+
+    def stream(self, device: int) -> int:
+        match = _STREAM.match(self.name)
+        return int(match[1]) if match else self.thread if device >= 0 else -1
+
+
+@dataclass(frozen=True)
+class _Stats:
+    """Statistics of events: one row each."""
+
+    event: Int64
+    number: Int64
+    """Of its name."""
+    kind: Int8
+    value: Int64
+    """A number, the bits of a double, the number of a name, or the hash of a text."""
+    text: Ranges
+
+    @staticmethod
+    def of(file: WireFile, ranges: Ranges, event: Int64 | None = None) -> _Stats:
+        number, double, unsigned, signed, text, reference, *counts = file.columns(ranges, _STATS)
+        present = np.array(counts) > 0
+        kind = np.where(present.any(axis=0), np.argmax(present, axis=0), _OTHER).astype(np.int8)
+        texts = np.flatnonzero(kind == _TEXT)
+        hashes = np.zeros(len(kind), np.int64)
+        pairs = zip(text.begin[texts].tolist(), text.end[texts].tolist(), strict=True)
+        hashes[texts] = [hash(file.data[begin:end]) for begin, end in pairs]
+        nothing = np.zeros(len(kind), np.int64)
+        value = np.choose(kind, [double, unsigned, signed, hashes, reference, nothing])
+        return _Stats(nothing if event is None else event, number, kind, value, text)
+
+    @staticmethod
+    def of_events(file: WireFile, events: Ranges) -> _Stats:
+        found = file.find(events, 4)
+        return _Stats.of(file, found.ranges, found.parent)
+
+    def named(
+        self, file: WireFile, names: dict[int, str], rows: NDArray[Any]
+    ) -> list[tuple[str, Any]]:
+        """Return names and values of these rows."""
+        found: list[tuple[str, Any]] = []
+        for row in rows.tolist():
+            kind, bits = int(self.kind[row]), int(self.value[row])
+            value: Any = bits
+            if kind == _DOUBLE:
+                value = float(self.value[row : row + 1].view(np.float64)[0])
+            elif kind == _UNSIGNED:
+                value = bits % (1 << 64)
+            elif kind == _TEXT:
+                value = file.texts(self.text[row : row + 1])[0]
+            elif kind == _REFERENCE:
+                value = names.get(bits, "")
+            found.append((names.get(int(self.number[row]), ""), value))
+        return found
+
+
+def _filled(ranges: Ranges) -> Ranges:
+    """Ranges to search in: an empty one where there is none."""
+    return Ranges(np.maximum(ranges.begin, 0), np.maximum(ranges.end, 0))
+
+
+def _numbers(plane: _Plane, name: str) -> list[int]:
+    return [number for number, text in plane.stats.items() if text == name]
+
+
+def _kinds(plane: _Plane, line: _Line) -> Int8:
+    """Return what each name of a plane is on this line, as far as the name alone tells."""
+    if plane.device >= 0:
+        kinds = [_COPY if _COPYING.match(name) else _KERNEL for name in plane.names]
+    elif _COMPILERS.match(line.name):
+        kinds = [_LEFT_OUT if _MARKS.match(name) else _COMPILE for name in plane.names]
+    else:
+        kinds = [_host_kind(name) for name in plane.names]
+    return np.array(kinds, np.int8)
+
+
+def _host_kind(name: str) -> int:
+    if _MARKS.match(name):
+        return _LEFT_OUT
+    if _COMPILING.match(name):
+        return _COMPILE
+    return _RUNTIME if _RUNNING.match(name) else _UNKNOWN
+
+
+def _settle(kinds: Int8, line: _Line, start_ns: Int64, end_ns: Int64) -> None:
+    """Decide what the name does not tell: what the runtime does inside its calls, or the user's.
+
+    The user's threads are those that XLA has not named.
+    """
+    unknown = kinds == _UNKNOWN
+    if _THREAD_OF_XLA.match(line.name):
+        kinds[unknown] = _RUNTIME
+        return
+    order = np.lexsort((-end_ns, start_ns))
+    for kind in (_COMPILE, _RUNTIME):
+        around = np.where(kinds[order] == kind, end_ns[order], np.iinfo(np.int64).min)
+        inside = np.zeros(len(kinds), bool)
+        inside[order] = np.maximum.accumulate(around) >= end_ns[order]
+        kinds[(kinds == _UNKNOWN) & inside] = kind
+    kinds[kinds == _UNKNOWN] = _ANNOTATION
+
+
+def _mark_kind(name: str) -> str:
+    return "end:" if name.startswith("end:") else name
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith("_") or name in ("", "correlation_id")
+
+
+def _mix(values: Any) -> Any:
+    """Spread numbers over 64 bits (splitmix64)."""
+    bits = values.astype(np.int64).view(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return (bits ^ (bits >> np.uint64(31))).view(np.int64)
+
+
+def _nothing() -> dict[str, Any]:
+    types = {"name": np.int32, "category": np.int8, "device": np.int32, "attributes": np.int32}
+    times = ("start_ns", "dur_ns", "pid", "tid", "correlation", "stream")
+    return {name: np.empty(0, types.get(name, np.int64)) for name in (*types, *times)}
+
+
+def _no_allocations() -> Allocations:
+    columns: Any = {part.name: np.empty(0, np.int64) for part in fields(Allocations)}
+    return Allocations(**{**columns, "device": np.empty(0, np.int32)})
