@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -55,10 +56,11 @@ _COPYING = re.compile(r"(?i)mem(cpy|set)|copy-?(start|done)?\b")
 _EVENTS_AT_ONCE = 1 << 18
 _LINE: list[tuple[int, Kind]] = [(1, "varint"), (2, "bytes"), (3, "varint"), (11, "bytes")]
 _STATS: list[tuple[int, Kind]] = [
-    *((1, "varint"), (2, "fixed64"), (3, "varint"), (4, "varint"), (5, "bytes"), (7, "varint")),
-    *((2, "count"), (3, "count"), (4, "count"), (5, "count"), (7, "count")),
+    *((1, "varint"), (5, "bytes"), (2, "fixed64"), (2, "count"), (3, "varint"), (3, "count")),
+    *((4, "varint"), (4, "count"), (7, "varint"), (7, "count")),
 ]
-_DOUBLE, _UNSIGNED, _SIGNED, _TEXT, _REFERENCE, _OTHER = range(6)
+_DOUBLE, _UNSIGNED, _SIGNED, _REFERENCE, _TEXT, _OTHER = range(6)
+_NUMBERS = (_DOUBLE, _UNSIGNED, _SIGNED, _REFERENCE)
 
 
 def thread_number(line: Int64) -> Int64:
@@ -151,8 +153,9 @@ class _Reader:
         return dict(zip(number.tolist(), file.texts(name), strict=True))
 
     def _own_stats(self, plane: Ranges, names: dict[int, str]) -> dict[str, Any]:
-        found = _Stats.of(self._file, self._file.find(plane, 6).ranges)
-        return dict(found.named(self._file, names, np.arange(len(found.number))))
+        found = self._file.find(plane, 6)
+        stats = _Stats.of(self._file, found.parent, found.ranges)
+        return dict(stats.named(self._file, names, range(len(stats.number))))
 
     def _describe(
         self, plane: Ranges, stats: dict[int, str], own: dict[str, Any], device: int
@@ -186,19 +189,19 @@ class _Reader:
             where = f"byte {int(events.begin[~known][0])}"
             raise FormatError(file.path, where, "an event without a name")
         place = plane.order[found]
-        stats = _Stats.of_events(file, events)
+        found_stats = file.find(events, 4)
+        (stat_number,) = file.columns(found_stats.ranges, [(1, "varint")])
         start_ns = line.begin_ns + offset_ps // 1000
         end_ns = line.begin_ns + (offset_ps + dur_ps) // 1000
         kinds = _kinds(plane, line)[place]
         kinds[aggregated > 0] = _LEFT_OUT
-        has_op = np.zeros(len(events), bool)
-        has_op[stats.event[np.isin(stats.number, _numbers(plane, "hlo_op"))]] = True
-        steps = np.zeros(len(events), bool)
-        steps[stats.event[np.isin(stats.number, _numbers(plane, "_r"))]] = True
         if plane.device < 0:
-            kinds[has_op & (kinds != _LEFT_OUT)] = _OPERATOR
-            kinds[steps] = _ANNOTATION
+            for name, kind in (("hlo_op", _OPERATOR), ("_r", _ANNOTATION)):
+                kinds[found_stats.parent[np.isin(stat_number, _numbers(plane, name))]] = kind
             _settle(kinds, line, start_ns, end_ns)
+        hidden = [number for number, name in plane.stats.items() if name[:1] in ("", "_")]
+        shown = np.flatnonzero(~np.isin(stat_number, hidden))
+        stats = _Stats.of(file, found_stats.parent[shown], found_stats.ranges[shown])
         rows = np.flatnonzero(kinds != _LEFT_OUT)
         left_out, counts = np.unique(place[kinds == _LEFT_OUT], return_counts=True)
         for each, count in zip(left_out.tolist(), counts.tolist(), strict=True):
@@ -229,9 +232,8 @@ class _Reader:
 
         Events with the same statistics are told by a hash of 64 bits over them.
         """
-        hidden = [number for number, name in plane.stats.items() if _is_hidden(name)]
-        known = ~np.isin(stats.number, hidden) & (stats.kind != _OTHER)
-        kept = np.flatnonzero(known & ~self._says_name(plane, stats, place))
+        other = np.isin(stats.number, _numbers(plane, "correlation_id")) | (stats.kind == _OTHER)
+        kept = np.flatnonzero(~other & ~self._says_name(plane, stats, place))
         codes = np.full(events, -1, np.int32)
         if not len(kept):
             return codes
@@ -243,7 +245,7 @@ class _Reader:
         last = np.append(first[1:], len(kept))
         texts = np.empty(len(sample), np.int32)
         for each, row in enumerate(sample.tolist()):
-            values = stats.named(self._file, plane.stats, kept[first[row] : last[row]])
+            values = stats.named(self._file, plane.stats, kept[first[row] : last[row]].tolist())
             text = json.dumps(dict(values))
             texts[each] = self._texts.setdefault(text, len(self._texts))
         codes[event[first]] = texts[inverse.reshape(-1)]
@@ -257,7 +259,8 @@ class _Reader:
         codes = np.array([*(self._names.get(text, -1) for text in plane.stats.values()), -1])
         found = np.minimum(np.searchsorted(numbers[order], stats.value), len(numbers) - 1)
         same = codes[order][found] == plane.codes[place[stats.event]]
-        return operator & same & (numbers[order][found] == stats.value)
+        says: NDArray[np.bool_] = operator & same & (numbers[order][found] == stats.value)
+        return says
 
     def events(self) -> Events:
         """All that was added."""
@@ -302,29 +305,26 @@ class _Stats:
     text: Ranges
 
     @staticmethod
-    def of(file: WireFile, ranges: Ranges, event: Int64 | None = None) -> _Stats:
-        number, double, unsigned, signed, text, reference, *counts = file.columns(ranges, _STATS)
-        present = np.array(counts) > 0
-        kind = np.where(present.any(axis=0), np.argmax(present, axis=0), _OTHER).astype(np.int8)
+    def of(file: WireFile, event: Int64, ranges: Ranges) -> _Stats:
+        number, text, *columns = file.columns(ranges, _STATS)
+        kind = np.full(len(number), _OTHER, np.int8)
+        value = np.zeros(len(number), np.int64)
+        for each, (bits, count) in enumerate(zip(columns[::2], columns[1::2], strict=True)):
+            present = count > 0
+            kind[present] = _NUMBERS[each]
+            value[present] = bits[present]
+        kind[text.begin >= 0] = _TEXT
         texts = np.flatnonzero(kind == _TEXT)
-        hashes = np.zeros(len(kind), np.int64)
         pairs = zip(text.begin[texts].tolist(), text.end[texts].tolist(), strict=True)
-        hashes[texts] = [hash(file.data[begin:end]) for begin, end in pairs]
-        nothing = np.zeros(len(kind), np.int64)
-        value = np.choose(kind, [double, unsigned, signed, hashes, reference, nothing])
-        return _Stats(nothing if event is None else event, number, kind, value, text)
-
-    @staticmethod
-    def of_events(file: WireFile, events: Ranges) -> _Stats:
-        found = file.find(events, 4)
-        return _Stats.of(file, found.ranges, found.parent)
+        value[texts] = [hash(file.data[begin:end]) for begin, end in pairs]
+        return _Stats(event, number, kind, value, text)
 
     def named(
-        self, file: WireFile, names: dict[int, str], rows: NDArray[Any]
+        self, file: WireFile, names: dict[int, str], rows: Iterable[int]
     ) -> list[tuple[str, Any]]:
         """Return names and values of these rows."""
         found: list[tuple[str, Any]] = []
-        for row in rows.tolist():
+        for row in rows:
             kind, bits = int(self.kind[row]), int(self.value[row])
             value: Any = bits
             if kind == _DOUBLE:
@@ -387,10 +387,6 @@ def _settle(kinds: Int8, line: _Line, start_ns: Int64, end_ns: Int64) -> None:
 
 def _mark_kind(name: str) -> str:
     return "end:" if name.startswith("end:") else name
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith("_") or name in ("", "correlation_id")
 
 
 def _mix(values: Any) -> Any:
