@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from strobe.finalize.gather import (
     concatenate,
     concatenate_memory,
 )
-from strobe.importers import kineto
+from strobe.importers import kineto, xspace
 from strobe.importers.events import Alignment, Events, align
 from strobe.model.tables import CATEGORIES
 from strobe.model.text import escape
@@ -38,7 +38,7 @@ _COMMUNICATION = CATEGORIES.index("communication")
 
 
 # The reader that a source names -> what it is
-READERS: dict[str, Callable[[Path], Events]] = {"kineto": kineto.read}
+READERS: dict[str, Callable[[Path], Events]] = {"kineto": kineto.read, "xspace": xspace.read}
 
 
 @dataclass
@@ -74,10 +74,21 @@ def _add(log: Log, events: Events, facts: dict[str, Any], manifest: Manifest, ad
         raise ValueError(message)
     clock = align(marks_ns, facts["anchors"])
     added.residual_ns = max(added.residual_ns or 0, clock.residual_ns)
-    lanes = _Lanes(log, manifest)
+    events = _with_threads_of_system(events, facts.get("threads", {}))
+    lanes = _Lanes(log, manifest, events.threads)
     log.spans = concatenate([log.spans, _spans(log, events, ~is_mark, clock, lanes)])
     log.memory = concatenate_memory([log.memory, _memory(events, clock, lanes)])
     added.notes += facts["notes"]
+
+
+def _with_threads_of_system(events: Events, numbers: Mapping[str, int]) -> Events:
+    """Return the events with the system's numbers of threads, as far as they are known."""
+    if not numbers:
+        return events
+    found, where = np.unique(events.tid, return_inverse=True)
+    known = [numbers.get(str(tid), tid) for tid in found.tolist()]
+    tid: NDArray[np.int64] = np.array(known, np.int64)[where.reshape(-1)]
+    return replace(events, tid=tid)
 
 
 def _spans(
@@ -143,10 +154,11 @@ def _memory(events: Events, clock: Alignment, lanes: _Lanes) -> Memory:
 class _Lanes:
     """The lanes of a log, to which threads and streams are added as they are met."""
 
-    def __init__(self, log: Log, manifest: Manifest) -> None:
+    def __init__(self, log: Log, manifest: Manifest, told: Mapping[tuple[int, int], str]) -> None:
         self._lanes = log.lanes
         self._pid = manifest.pid
         self._names = manifest.threads
+        self._told = told
         own = f"-{manifest.pid}-{manifest.process_start}-"
         prefixes = [lane["process"] for lane in log.lanes if own in lane["process"]]
         self._process = prefixes[0] if prefixes else own
@@ -169,11 +181,15 @@ class _Lanes:
     def of_threads(self, pid: NDArray[np.int64], tid: NDArray[np.int64]) -> NDArray[np.int32]:
         pairs, where = np.unique(np.stack([pid, tid]), axis=1, return_inverse=True)
         places = [
-            self._place(process, thread, self._names.get(str(thread), f"thread {thread}"))
+            self._place(process, thread, self._name(process, thread))
             for process, thread in pairs.T.tolist()
         ]
         found: NDArray[np.int32] = np.array(places, np.int32)[where.reshape(-1)]
         return found
+
+    def _name(self, process: int, thread: int) -> str:
+        told = self._told.get((process, thread), f"thread {thread}")
+        return self._names.get(str(thread), told)
 
     def _place(self, pid: int, tid: int, name: str) -> int:
         place = self._places.get((pid, tid))

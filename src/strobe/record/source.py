@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -50,6 +51,7 @@ def announce_trace(
     anchor_name: str,
     anchors: list[tuple[int, int]],
     notes: list[str],
+    threads: Mapping[int, int] | None = None,
 ) -> None:
     """Tell the finalizer of a trace in the log that a framework's own profiler wrote.
 
@@ -59,6 +61,7 @@ def announce_trace(
             and half of its end.
         anchors: for each mark, a time of the recorder's clock before and after it began.
         notes: what limits it, for people.
+        threads: the trace's number of a thread to the system's, where they differ.
     """
     facts = {
         "source": source,
@@ -67,6 +70,7 @@ def announce_trace(
         "anchor_name": anchor_name,
         "anchors": anchors,
         "notes": notes,
+        "threads": dict(threads or {}),
     }
     trace.with_name(trace.name + places.FACTS).write_text(json.dumps(facts))
 

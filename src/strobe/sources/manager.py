@@ -26,7 +26,7 @@ from strobe.record.messages import show
 from strobe.record.source import Report, Source, Wants
 
 # framework -> the module whose `source` is ours
-SOURCES = {"torch": "strobe.sources.torch.source"}
+SOURCES = {"torch": "strobe.sources.torch.source", "jax": "strobe.sources.jax.source"}
 
 
 @dataclass

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""JAX as a source: XLA's profiler runs while a window is open; step annotations end steps."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from strobe.errors import UsageError
+from strobe.record.messages import show
+from strobe.record.source import Report, Wants, announce_trace
+from strobe.sources import manager
+from strobe.sources.jax.session import ANCHOR, XlaSession
+
+SECONDS_VARIABLE = "STROBE_JAX_SECONDS"
+_SECONDS = 60.0
+_REASON = "XLA's profiler, as JAX has it"
+_MISSING = {
+    "shapes": ("record_shapes", "XLA's profiler does not tell the shapes of operators"),
+    "flops": ("with_flops", "XLA's profiler does not tell what an operator computes"),
+    "modules": ("with_modules", "a compiled program of JAX has no layers"),
+}
+
+
+class JaxSource:
+    """Operators, calls and annotations from XLA's profiler (class B)."""
+
+    name = "jax"
+    framework = "jax"
+    answers = frozenset({"profile_memory", "activities"})
+
+    def __init__(self) -> None:
+        self._session: XlaSession | None = None
+        self._wants: Wants | None = None
+        self._notes: list[str] = []
+        self._sessions = 0
+
+    def examine(self) -> dict[str, Any]:
+        """Return the one way that there is."""
+        return {
+            "path": "xspace",
+            "reason": _REASON,
+            "version": version("jax"),
+            "seconds": _seconds(),
+        }
+
+    def attach(self) -> None:
+        """See the program's steps end."""
+        annotation = import_module("jax.profiler").StepTraceAnnotation
+        leave = annotation.__exit__
+
+        def end_step(self: Any, *error: Any) -> Any:
+            try:
+                return leave(self, *error)
+            finally:
+                manager.step_ended()
+
+        annotation.__exit__ = end_step
+
+    def detach(self) -> None:
+        """Undo it: what the annotation inherits is there again."""
+        annotation = import_module("jax.profiler").StepTraceAnnotation
+        if "__exit__" in vars(annotation):
+            del annotation.__exit__
+
+    def open(self, wants: Wants, log: Path) -> None:
+        """Start XLA's profiler; it tells the same whatever is wanted."""
+        self._wants = wants if self._wants is None else self._wants | wants
+        if self._session is None:
+            self._start(log)
+
+    def close(self, log: Path, remaining: Wants | None) -> Report:
+        """Stop it, and go on for the windows that are still open."""
+        wants = self._wants or Wants()
+        self._wants = None
+        try:
+            self._stop()
+        finally:
+            if remaining is not None:
+                self.open(remaining, log)
+        memory = _memory()
+        missing = {
+            option: reason for want, (option, reason) in _MISSING.items() if getattr(wants, want)
+        }
+        if wants.memory and not memory:
+            missing["profile_memory"] = (
+                "JAX has no memory statistics of the devices of this process"
+            )
+        if all(device.startswith("cpu:") for device in _devices()):
+            missing["activities"] = "JAX has no accelerator here"
+        return Report(
+            source_class="B",
+            path="xspace",
+            reason=_REASON,
+            missing=missing,
+            facts={"version": version("jax"), "devices": _devices(), "memory": memory},
+        )
+
+    def _start(self, log: Path) -> None:
+        self._sessions += 1
+        session = XlaSession(log / f"jax-{os.getpid()}-{self._sessions}.xplane.pb")
+        self._notes = []
+        if not _has_devices():
+            # To ask for them would make JAX choose them, which the program may not have prepared.
+            self._notes.append("JAX had not yet chosen its devices: only the host was watched")
+        session.start(_seconds())
+        self._session = session
+
+    def _stop(self) -> None:
+        session, self._session = self._session, None
+        if session is None:
+            return
+        facts = session.stop()
+        if session.ended_by is not None:
+            note = f"JAX was not recorded to the end: {session.ended_by}"
+            self._notes.append(note)
+            show(note)
+        announce_trace(
+            session.path,
+            source=self.name,
+            reader="xspace",
+            anchor_name=ANCHOR,
+            anchors=facts.anchors,
+            notes=self._notes,
+            threads=facts.threads,
+        )
+
+
+def _seconds() -> float:
+    """Return for how long a window is recorded at most. Raises UsageError."""
+    wanted = os.environ.get(SECONDS_VARIABLE, "")
+    try:
+        seconds = float(wanted) if wanted else _SECONDS
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        message = f"{SECONDS_VARIABLE}={wanted!r}: must be a number of seconds, or not be set"
+        raise UsageError(message)
+    return seconds
+
+
+def _has_devices() -> bool:
+    """Say whether JAX has chosen its devices, which it does on first use."""
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    return bool(getattr(bridge, "backends_are_initialized", lambda: False)())
+
+
+def _devices() -> list[str]:
+    if not _has_devices():
+        return []
+    devices = import_module("jax").local_devices()
+    return [f"{device.platform}:{device.id}" for device in devices]
+
+
+def _memory() -> dict[str, dict[str, int]]:
+    """Return the memory statistics of each device that keeps some."""
+    if not _has_devices():
+        return {}
+    devices = import_module("jax").local_devices()
+    told = {f"{device.platform}:{device.id}": device.memory_stats() for device in devices}
+    return {device: dict(stats) for device, stats in told.items() if stats}
+
+
+source = JaxSource()
