@@ -56,6 +56,10 @@ _KINDS = {
     "recv_any_source": ("recv", 0, ("recvAnySource", "recv")),
 }
 _BACKEND = re.compile(r"(gloo|nccl|mpi|ucc|xccl|hccl):_?(\w+)")
+_XLA = re.compile(
+    r"(all-reduce|all-gather|reduce-scatter|all-to-all|ragged-all-to-all|collective-permute"
+    r"|collective-broadcast)(-start)?(-done)?(\.\d+)*"
+)
 _BYTES = {
     "float": 4,
     "double": 8,
@@ -75,7 +79,9 @@ _BYTES = {
 
 def is_communication(name: str) -> bool:
     """Say whether an operator of this name is communication, or a backend's part of it."""
-    return name.startswith((_CALL, "_c10d_functional::")) or _BACKEND.fullmatch(name) is not None
+    if name.startswith((_CALL, "_c10d_functional::")):
+        return True
+    return _BACKEND.fullmatch(name) is not None or _XLA.fullmatch(name) is not None
 
 
 @dataclass
@@ -95,7 +101,8 @@ def collectives(spans: pl.DataFrame, groups: Mapping[str, Mapping[str, Any]]) ->
 
     A call and the work that it makes a backend do are one collective: the work is that of the same
     kind and process that began first of those which began no earlier than the call and belong to no
-    call before it. It is complete when both are.
+    call before it. It is complete when both are. In a program that XLA compiled, it is an operator,
+    once on each device; of one in two parts it is the first.
 
     `spans` has row, name, process, lane, start_ns, dur_ns, parent and attributes of the spans of
     category communication, by start; `groups` has the ranks and backend of each group, by name.
@@ -105,7 +112,8 @@ def collectives(spans: pl.DataFrame, groups: Mapping[str, Mapping[str, Any]]) ->
     work_of = _match(calls, [span for span in found if _BACKEND.fullmatch(span.name)])
     waits = _match_waits(calls, [span for span in found if span.name == WAIT])
     rows = [_describe(call, work_of.get(call.row), waits.get(call.row), groups) for call in calls]
-    return pl.DataFrame(rows, schema=SCHEMA)
+    rows += [_describe_compiled(span) for span in found if _begins_compiled(span.name)]
+    return pl.DataFrame(rows, schema=SCHEMA).sort("start_ns", maintain_order=True)
 
 
 def _read(row: Mapping[str, Any]) -> _Span:
@@ -190,6 +198,23 @@ def _describe(
         "wait_ns": None if waited_ns is None else call.end_ns - call.start_ns + waited_ns,
         "span": call.row,
         "work": work.row if work else None,
+    }
+
+
+def _begins_compiled(name: str) -> bool:
+    match = _XLA.fullmatch(name)
+    return match is not None and match[3] is None
+
+
+def _describe_compiled(span: _Span) -> dict[str, Any]:
+    match = _XLA.fullmatch(span.name)
+    assert match is not None
+    return {
+        "name": match[1].replace("-", "_"),
+        "backend": "xla",
+        "start_ns": span.start_ns,
+        "dur_ns": span.end_ns - span.start_ns,
+        "span": span.row,
     }
 
 

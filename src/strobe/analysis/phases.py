@@ -24,7 +24,9 @@ _IN_RUNS = ("operator", "communication", "runtime")
 _LAUNCHED = ("kernel", "copy", "communication")
 
 
-def phases(spans: pl.DataFrame, links: pl.DataFrame) -> pl.Series:
+def phases(
+    spans: pl.DataFrame, links: pl.DataFrame, compiled: NDArray[np.bool_] | None = None
+) -> pl.Series:
     """Return the phase of each span, null where it has none.
 
     Some spans say it themselves: a loader's wait and what has the category data_loading,
@@ -36,7 +38,8 @@ def phases(spans: pl.DataFrame, links: pl.DataFrame) -> pl.Series:
         forward, if one of its operators has a backward, or data loading, zero_grad or the beginning
             of the lane comes before it and no optimizer's step after it, or its lane has no
             backward at all (as in inference);
-        other, if not: metrics, clipped gradients. So is one of nothing but communication.
+        other, if not: metrics, clipped gradients. So is one of nothing but communication;
+            nothing but calls of a runtime tell no phase.
     Inside an optimizer's step, a run whose backward is inside too is forward.
     A backward on a thread of its own parts the runs of the lane that its forward was on. In a
     loader's worker process every run is data loading.
@@ -44,6 +47,8 @@ def phases(spans: pl.DataFrame, links: pl.DataFrame) -> pl.Series:
     What was launched (a kernel, a copy, a backend's part of a collective) has the phase of its
     launch. All other spans, as those of the user, modules and annotations, have the phase of the
     spans that begin in them if it is the same for all that have one, or else none.
+
+    Operators that are `compiled`, into a program that may have several phases, have none.
 
     Reads name, category, lane, pid, start_ns, dur_ns and parent of a whole table of spans, sorted,
     and kind, source and target of `links`.
@@ -54,6 +59,8 @@ def phases(spans: pl.DataFrame, links: pl.DataFrame) -> pl.Series:
     members = _is_one_of(columns.category, *_IN_RUNS) & (
         (phase == NONE) | ((phase == OPTIMIZER) & (columns.category == "operator").to_numpy())
     )
+    if compiled is not None:
+        members &= ~compiled
     if members.any():
         rows, found = _of_runs(columns, phase, np.flatnonzero(members), backward)
         phase[rows] = found
@@ -150,6 +157,8 @@ def _of_runs(
     begins_anew = np.isin(after, (NONE, LOADING, ZERO_GRAD)) & (before != OPTIMIZER)
     forward = has_backward | (~in_step & (begins_anew[number] | ~trains) & has_operator)
     found = np.where(forward, FORWARD, np.where(in_step, OPTIMIZER, OTHER)).astype(np.int8)
+    runtime = (columns.category == "runtime").to_numpy()[rows]
+    found[~in_step & ~_any_of(~runtime, key)] = NONE
     workers = _workers(columns, phase)
     if len(workers):
         found[np.isin(columns.pid[rows], workers)] = LOADING

@@ -58,12 +58,15 @@ def step_breakdown(spans: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Split the time of the steps among the outermost spans in them: as phase_breakdown.
 
     A step is laid over the lane that ended it; only steps that have ended, and whose lane is known,
-    take part. Steps that are spans are broken down as those spans.
+    take part. Steps that are spans are broken down as those spans, and so are annotations.
     """
     if steps["kind"].eq("span").any():
         return phase_breakdown(spans.lazy(), SPAN_NAME).collect()
     ended = steps.filter(~pl.col("unfinished") & pl.col("lane").is_not_null())
     columns = ("name", "lane", "start_ns", "dur_ns")
+    if steps["kind"].eq("annotation").any():
+        places = ended.select(pl.col("lane").cast(spans.schema["lane"]), *columns[2:])
+        spans = spans.join(places, on=columns[1:], how="anti", maintain_order="left")
     marks = ended.select(pl.lit(_MARK).alias("name"), *columns[1:])
     both = pl.concat([marks, spans.select(*columns)], how="vertical_relaxed").sort(
         "start_ns", pl.col("start_ns") + pl.col("dur_ns"), descending=[False, True]
@@ -108,13 +111,15 @@ def number_steps(spans: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def derived_steps(spans: pl.DataFrame) -> pl.DataFrame:
-    """Return the steps of a program that marks none, by its optimizers and data loaders.
+def derived_steps(spans: pl.DataFrame, number: NDArray[np.int64] | None = None) -> pl.DataFrame:
+    """Return the steps of a program that marks none, by its annotations, optimizers and loaders.
 
-    A step of kind `optimizer` ends with an Optimizer.step#... and begins with the end of the last
-    one, the first with the first wait for a loader, or else the first span of the lane. Several
-    optimizers are one step if no data is loaded between them, or, in a program whose loop loads
-    none, if no forward is.
+    A step of kind `annotation` is a span of that category with a `number`, which is -1 for all
+    others. The steps have these numbers if they rise, else they are counted.
+    Without such, a step of kind `optimizer` ends with an Optimizer.step#... and begins with the end
+    of the last one, the first with the first wait for a loader, or else the first span of the lane.
+    Several optimizers are one step if no data is loaded between them, or, in a program whose loop
+    loads none, if no forward is.
     Without an optimizer, a step of kind `batch` begins with a wait for the loader, unless nothing
     follows before the next wait, and ends with the next one, the last with the lane's last span.
     With neither, there are none.
@@ -122,6 +127,10 @@ def derived_steps(spans: pl.DataFrame) -> pl.DataFrame:
     The lane is that with the most such spans. Reads name, phase, lane, start_ns, dur_ns, parent and
     unfinished of a whole table of spans, sorted. Columns: those of the table `steps`.
     """
+    if number is not None:
+        annotated = (spans["category"].cast(pl.String) == "annotation").to_numpy() & (number >= 0)
+        if annotated.any():
+            return _by_annotation(spans, annotated, number)
     name, phase = spans["name"].cast(pl.String), spans["phase"].cast(pl.String)
     parent = spans["parent"].fill_null(-1).to_numpy()
     optimizer = (name.str.starts_with(OPTIMIZER_PREFIX) & (phase == "optimizer")).to_numpy()
@@ -140,6 +149,20 @@ def derived_steps(spans: pl.DataFrame) -> pl.DataFrame:
         return _by_loader(mine, lane, loader[rows])
     nothing = np.empty(0, np.int64)
     return _steps("batch", lane, nothing, nothing, nothing.astype(bool))
+
+
+def _by_annotation(
+    spans: pl.DataFrame, annotated: NDArray[np.bool_], number: NDArray[np.int64]
+) -> pl.DataFrame:
+    outermost = annotated & ~is_inside(annotated, spans["parent"].fill_null(-1).to_numpy())
+    lanes = spans["lane"].to_numpy()
+    lane = int(np.bincount(lanes[outermost]).argmax())
+    rows = np.flatnonzero(outermost & (lanes == lane))
+    mine = spans[rows]
+    start_ns, dur_ns = mine["start_ns"].to_numpy(), mine["dur_ns"].to_numpy()
+    steps = _steps("annotation", lane, start_ns, start_ns + dur_ns, mine["unfinished"].to_numpy())
+    rises = bool((np.diff(number[rows]) > 0).all())
+    return steps.with_columns(step=pl.Series(number[rows])) if rises else steps
 
 
 def _by_optimizer(

@@ -88,8 +88,12 @@ def derive(
             _links("launch", asked["span"].to_numpy(), asked["work"].to_numpy()),
         ]
     )
-    phase = phases(frame, links)
-    steps = derived_steps(frame.with_columns(phase=phase, unfinished=unfinished))
+    compiled, step_number = _told_by_attributes(log.attributes)
+    phase = phases(frame, links, compiled[spans.attributes])
+    steps = derived_steps(
+        frame.with_columns(phase=phase, unfinished=unfinished),
+        step_number[spans.attributes],
+    )
     codes = phase.cast(pl.Enum(PHASES)).to_physical().cast(pl.Int32).fill_null(-1)
     return Derived(
         links=dict(links.to_dict()),
@@ -99,6 +103,21 @@ def derive(
         module=None if layer is None else Coded(np.append(spans.name, -1)[layer], log.names),
         flops=flops_column(frame["name"], texts) if manifest.wants.get("flops") else None,
     )
+
+
+def _told_by_attributes(texts: list[str]) -> tuple[NDArray[np.bool_], Rows]:
+    """Return for each text whether it is of a compiled operator, and the number of its step or -1.
+
+    A row for no text comes last, where -1 leads to.
+    """
+    compiled = np.zeros(len(texts) + 1, bool)
+    number = np.full(len(texts) + 1, -1, np.int64)
+    for row, text in enumerate(texts):
+        compiled[row] = '"hlo_module"' in text
+        if '"step_num"' in text:
+            told = json.loads(text).get("step_num")
+            number[row] = told if isinstance(told, int) and 0 <= told < 1 << 63 else -1
+    return compiled, number
 
 
 def _groups(manifest: Manifest) -> Mapping[str, Mapping[str, Any]]:

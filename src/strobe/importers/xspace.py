@@ -33,8 +33,8 @@ _OPERATOR, _ANNOTATION, _KERNEL, _COPY, _RUNTIME, _COMPILE = (
 _UNKNOWN, _LEFT_OUT = -1, -2
 
 _HOST = "/host:CPU"
-_DEVICE = re.compile(r"/device:[^:]*:(\d+)")
-_STREAM = re.compile(r"Stream #(\d+)")
+_DEVICE = re.compile(r"/device:[^:]*:(\d{1,9})")
+_STREAM = re.compile(r"Stream #(\d{1,9})")
 _DERIVED = re.compile(r"Steps|XLA Modules|Framework .*|Source code|.*\(Derived\)")
 """Lines of a device that say again, coarser or otherwise named, what others say."""
 
@@ -122,7 +122,7 @@ class _Reader:
         file = self._file
         stats = self._stat_names(plane)
         own = self._own_stats(plane, stats)
-        self._base_ns = max(self._base_ns, int(own.get("profile_start_time", 0)))
+        self._base_ns = max(self._base_ns, _whole(own.get("profile_start_time", 0)))
         match = _DEVICE.match(name)
         lines = file.find(plane, 3).ranges
         if not len(lines):
@@ -167,9 +167,8 @@ class _Reader:
         names = file.texts(name)
         codes = [self._names.setdefault(text, len(self._names)) for text in names]
         order = np.argsort(number, kind="stable")
-        pid = own.get("process_id", -1)
         return _Plane(
-            pid=pid if isinstance(pid, int) else -1,
+            pid=_whole(own.get("process_id")),
             device=device,
             names=names,
             codes=np.array(codes, np.int32),
@@ -337,6 +336,10 @@ class _Stats:
                 value = names.get(bits, "")
             found.append((names.get(int(self.number[row]), ""), value))
         return found
+
+
+def _whole(value: Any) -> int:
+    return value if isinstance(value, int) and 0 <= value < 1 << 63 else -1
 
 
 def _filled(ranges: Ranges) -> Ranges:

@@ -105,12 +105,13 @@ OPERATORS = _table(
 STEPS = _table(
     "steps",
     "One row per step (Profiler.step) or request (Profiler.request), by start; without either, per "
-    "span named step, or as optimizers and data loaders tell. Requests may overlap.",
+    "span named step, or as annotations, optimizers and data loaders tell. Requests may overlap.",
     step=("int64", "number, as the schedule counts them"),
     kind=(
         "string",
-        "`step`, `request`; where nobody marked any: `span`, taken from a span; `optimizer`, from "
-        "the end of one optimizer's step to the next; `batch`, from one wait for data to the next",
+        "`step`, `request`; where nobody marked any: `span`, taken from a span; `annotation`, from "
+        "a framework's annotation; `optimizer`, from the end of one optimizer's step to the next; "
+        "`batch`, from one wait for data to the next",
     ),
     start_ns=("int64", "begin"),
     dur_ns=("int64", "end - begin; up to the end of the recording where it is unfinished"),

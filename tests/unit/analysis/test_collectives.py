@@ -100,3 +100,22 @@ def test_what_communicates_is_told_by_its_name() -> None:
     names = ["c10d::send", "gloo:recv", "nccl:_all_gather_base", "aten::add", "gloom", "c10d"]
 
     assert [is_communication(name) for name in names] == [True, True, True, False, False, False]
+
+
+def test_a_compiled_collective_is_an_operator_on_each_device() -> None:
+    spans = table(
+        ("all-reduce.3", 0, 0, 9, {"device_ordinal": 0}),
+        ("all-reduce.3", 1, 2, 9, {"device_ordinal": 1}),
+        ("all-gather-start.1.2", 0, 10, 12, {}),
+        ("all-gather-done.1.2", 0, 12, 20, {}),
+    )
+
+    found = collectives(spans, {}).select("name", "backend", "start_ns", "dur_ns", "span", "work")
+
+    assert found.rows() == [
+        ("all_reduce", "xla", 0, 9, 10, None),
+        ("all_reduce", "xla", 2, 7, 11, None),
+        ("all_gather", "xla", 10, 2, 12, None),
+    ]
+    passes = ["all-reduce-promotion", "all_to_all_decomposer", "all-reduce.x", "reduce-window"]
+    assert not any(is_communication(name) for name in passes)

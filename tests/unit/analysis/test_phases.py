@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -264,3 +265,13 @@ def test_no_spans_have_no_phases(dtype):
     links = pl.DataFrame(schema={"kind": dtype, "source": pl.Int64, "target": pl.Int64})
 
     assert phases(empty, links).to_list() == []
+
+
+def test_neither_compiled_operators_nor_mere_calls_of_a_runtime_tell_a_phase():
+    trace = spans("main | call op op").with_columns(
+        category=pl.Series(["runtime", "operator", "operator"]), pid=pl.Series([7, 7, 7])
+    )
+    links = pl.DataFrame(schema={"kind": pl.String, "source": pl.Int64, "target": pl.Int64})
+
+    assert phases(trace, links).to_list() == ["forward"] * 3
+    assert phases(trace, links, np.array([False, True, True])).to_list() == [None] * 3

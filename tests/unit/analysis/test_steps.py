@@ -7,10 +7,11 @@ and end in columns, lane).
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
 from drawing import COLUMN_NS, spans, table
-from strobe.analysis.steps import derived_steps
+from strobe.analysis.steps import derived_steps, step_breakdown
 from strobe.store.tables import empty
 
 NAMES = {
@@ -127,3 +128,42 @@ def test_a_step_is_unfinished_with_the_span_that_ends_it():
 def test_derived_steps_have_the_columns_of_the_table():
     for drawing in ("main | f O", "main | L f", "main | u"):
         assert derived_steps(traced(drawing)).schema == empty("steps").schema
+
+
+def annotated(drawing: str, numbers: dict[str, int]) -> pl.DataFrame:
+    """Spans that are annotations, those with these names numbered so."""
+    trace = spans(drawing).with_columns(category=pl.lit("annotation"), phase=pl.lit(None))
+    number = np.array([numbers.get(name, -1) for name in trace["name"]], np.int64)
+    return derived_steps(trace, number)
+
+
+def test_annotations_with_a_number_are_steps():
+    found = annotated(
+        """
+        main  | x a----- b----
+        main  |    c
+        other | d
+        """,
+        {"a": 5, "b": 8, "c": 6, "d": 1},
+    )
+
+    assert found.select("step", "kind", "start_ns", "dur_ns", "lane").rows() == [
+        (5, "annotation", 2 * COLUMN_NS, 6 * COLUMN_NS, 0),
+        (8, "annotation", 9 * COLUMN_NS, 5 * COLUMN_NS, 0),
+    ]
+
+
+def test_annotations_are_counted_where_their_numbers_do_not_rise():
+    assert annotated("main | a-- b--", {"a": 1, "b": 1})["step"].to_list() == [0, 1]
+
+
+def test_an_annotated_step_is_broken_down_into_what_is_in_it():
+    trace = spans("""
+        main | a--------- a---------
+        main |  load run-  load run-
+    """)
+    steps = annotated("main | a--------- b---------", {"a": 0, "b": 1})
+
+    parts = step_breakdown(trace, steps)
+
+    assert set(parts["name"].drop_nulls()) == {"load", "run"}

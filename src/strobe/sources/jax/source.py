@@ -19,11 +19,6 @@ from strobe.sources.jax.session import ANCHOR, XlaSession
 SECONDS_VARIABLE = "STROBE_JAX_SECONDS"
 _SECONDS = 60.0
 _REASON = "XLA's profiler, as JAX has it"
-_MISSING = {
-    "shapes": ("record_shapes", "XLA's profiler does not tell the shapes of operators"),
-    "flops": ("with_flops", "XLA's profiler does not tell what an operator computes"),
-    "modules": ("with_modules", "a compiled program of JAX has no layers"),
-}
 
 
 class JaxSource:
@@ -83,9 +78,7 @@ class JaxSource:
             if remaining is not None:
                 self.open(remaining, log)
         memory = _memory()
-        missing = {
-            option: reason for want, (option, reason) in _MISSING.items() if getattr(wants, want)
-        }
+        missing: dict[str, str] = {}
         if wants.memory and not memory:
             missing["profile_memory"] = (
                 "JAX has no memory statistics of the devices of this process"

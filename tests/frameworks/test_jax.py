@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""JAX is recorded as its own profiler tells it, and no program is worse off for it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import strobe
+from programs import Program
+from strobe.importers import xspace
+
+pytestmark = pytest.mark.jax
+
+jax = pytest.importorskip("jax", reason="JAX is not installed")
+
+TWO_DEVICES = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+NO_WARNINGS = {"warnings": "default"}  # those of JAX are its own
+
+# Two models. Small ones run in the thread that calls them; these are large enough for XLA's own.
+TRAINING = """
+    import jax, jax.numpy as jnp
+
+    @jax.jit
+    def update(weights, inputs):
+        def loss(weights):
+            return jnp.mean(jnp.tanh(jnp.tanh(inputs @ weights[0]) @ weights[1]) ** 2)
+        value, gradients = jax.value_and_grad(loss)(weights)
+        return [w - 0.1 * g for w, g in zip(weights, gradients)], value
+
+    weights = [jnp.ones((96, 64)) / 96, jnp.ones((64, 32)) / 64]
+    inputs = jnp.ones((48, 96))
+
+    def step():
+        global weights
+        weights, value = update(weights, inputs)
+        value.block_until_ready()
+"""
+INFERENCE = """
+    import jax, jax.numpy as jnp
+
+    @jax.jit
+    def predict(kernel, images):
+        dimensions = ("NHWC", "HWIO", "NHWC")
+        found = jax.lax.conv_general_dilated(
+            images, kernel, (1, 1), "SAME", dimension_numbers=dimensions
+        )
+        return jax.nn.softmax(jnp.max(found, axis=(1, 2)))
+
+    kernel, images = jnp.ones((3, 3, 3, 8)) / 27, jnp.ones((4, 16, 16, 3))
+
+    def step():
+        predict(kernel, images).block_until_ready()
+"""
+# What JAX's own profiler says of the same steps.
+COMPARED = """
+    def steps():
+        for number in range(4):
+            with jax.profiler.StepTraceAnnotation("train", step_num=number):
+                step()
+
+    steps()
+    with strobe.Profiler(output=OUT):
+        steps()
+    with jax.profiler.trace(OUT + "-theirs"):
+        steps()
+    import glob, json
+    (path,) = glob.glob(OUT + "-theirs/plugins/profile/*/*.xplane.pb")
+    found = []
+    for plane in jax.profiler.ProfileData.from_file(path).planes:
+        for line in plane.lines:
+            for event in line.events:
+                stats = dict(event.stats)
+                if "hlo_op" in stats or "step_num" in stats:
+                    found.append([event.name, stats.get("hlo_module"), event.duration_ns])
+    print(json.dumps(found))
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[Program]:
+    program = Program("c", tmp_path)
+    yield program
+    program.end()
+
+
+def attributes(spans: pl.DataFrame) -> list[dict[str, Any]]:
+    return [json.loads(text) if text else {} for text in spans["attributes"]]
+
+
+def of(spans: pl.DataFrame, *categories: str) -> pl.DataFrame:
+    return spans.filter(pl.col("category").cast(pl.String).is_in(categories))
+
+
+@pytest.mark.parametrize("model", [TRAINING, INFERENCE], ids=["training", "inference"])
+def test_the_same_operators_as_of_jax_itself(program: Program, model: str) -> None:
+    theirs = json.loads(program.run(model + COMPARED, **NO_WARNINGS))
+
+    spans = program.spans()
+    operators = of(spans, "operator")
+    names = zip(operators["name"], attributes(operators), strict=True)
+    ours = Counter((name, told["hlo_module"]) for name, told in names)
+    assert ours == Counter((name, module) for name, module, _ in theirs if module)
+    assert sum(ours.values()) >= 4 * 2
+    # Whole programs were run under both, one after the other, on a machine that does other things.
+    ours_ns = operators["dur_ns"].median()
+    theirs_ns = pl.Series([dur_ns for _, module, dur_ns in theirs if module]).median()
+    assert 0.2 < ours_ns / theirs_ns < 5
+    annotated = of(spans, "annotation")
+    assert annotated["name"].to_list() == ["train"] * 4 == [n for n, m, _ in theirs if not m]
+
+
+def test_the_file_says_what_jax_reads_in_it(tmp_path: Path) -> None:
+    profiler = pytest.importorskip("jaxlib._profiler", reason="no profiler in this jaxlib")
+    step = jax.jit(lambda x: jax.numpy.sin(x @ x) + 1)
+    options = profiler.ProfileOptions()
+    options.python_tracer_level = 0
+    session = profiler.ProfilerSession(options)
+    for number in range(3):
+        with jax.profiler.TraceAnnotation("mine", number=number, text="a b"):
+            step(jax.numpy.ones((80, 80))).block_until_ready()
+    data = session.stop()
+    (tmp_path / "trace").write_bytes(data)
+
+    events = xspace.read(tmp_path / "trace")
+
+    told = Counter()
+    for plane in jax.profiler.ProfileData.from_serialized_xspace(data).planes:
+        for line in plane.lines if plane.name == "/host:CPU" else []:
+            for event in line.events:
+                if event.name.startswith(("end: ", "ThreadpoolListener::")):
+                    continue
+                stats = {key: value for key, value in event.stats if not key.startswith("_")}
+                if stats.get("hlo_op") == event.name:
+                    del stats["hlo_op"]
+                end_ns = int(event.start_ns + event.duration_ns)
+                text = json.dumps(stats, sort_keys=True)
+                told[event.name, int(event.start_ns), end_ns, text] += 1
+    texts = [json.dumps(json.loads(text), sort_keys=True) for text in [*events.texts, "{}"]]
+    columns = (events.name, events.start_ns, events.dur_ns, events.attributes)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    ours = Counter(
+        (events.names[name], start_ns, start_ns + dur_ns, texts[text])
+        for name, start_ns, dur_ns, text in rows
+    )
+    assert ours == told
+    assert sum(ours.values()) > 100
+
+
+def test_a_program_over_two_devices(program: Program) -> None:
+    source = """
+        import threading
+        profiler = strobe.Profiler(output=OUT, profile_memory=True)
+        profiler.start()
+        import jax, jax.numpy as jnp
+        from jax.sharding import Mesh, NamedSharding, PartitionSpec
+        mesh = Mesh(jax.devices(), ("d",))
+        rows = NamedSharding(mesh, PartitionSpec("d"))
+        everywhere = NamedSharding(mesh, PartitionSpec())
+        total = jax.jit(lambda a: jnp.sum(a @ a.T, axis=0), out_shardings=everywhere)
+        values = jax.device_put(jnp.ones((8, 64)), rows)
+        for number in range(3):
+            with jax.profiler.StepTraceAnnotation("train", step_num=10 + number):
+                with strobe.span("mine"):
+                    total(values).block_until_ready()
+        (values[0] * 2).block_until_ready()  # eager
+        with jax.profiler.TraceAnnotation("user's", layer=3):
+            pass
+        started, done = threading.Event(), threading.Event()
+        def work():
+            with jax.profiler.TraceAnnotation("in a thread"):
+                started.set()
+            done.wait()
+        thread = threading.Thread(target=work, name="helper")
+        thread.start()
+        started.wait()
+        print(threading.get_native_id(), thread.native_id)
+        profiler.stop()
+        done.set()
+    """
+    main, helper = map(int, program.run(source, env=TWO_DEVICES, **NO_WARNINGS).split())
+
+    recording = program.open()
+    spans = recording.spans().collect()
+    exchanged = of(spans, "communication")
+    assert set(exchanged["name"].str.replace(r"[.\d]+$", "")) <= {"all-reduce", "all-gather"}
+    assert len({told["device_ordinal"] for told in attributes(exchanged)}) == 2
+    collectives = recording.collectives().collect()
+    assert collectives.height == exchanged.height > 0
+    assert set(collectives["backend"]) == {"xla"}
+    ordinals = {told["device_ordinal"] for told in attributes(of(spans, "operator"))}
+    assert ordinals == {0, 1}
+    assert all(
+        {"hlo_module", "program_id", "run_id"} <= told.keys()
+        for told in attributes(of(spans, "operator", "communication"))
+    )
+    steps = recording.steps().collect()
+    assert steps["step"].to_list() == [10, 11, 12]
+    assert set(steps["kind"]) == {"annotation"}
+    marked = of(spans, "annotation").filter(pl.col("name") != "train").sort("start_ns")
+    assert marked["name"].to_list() == ["user's", "in a thread"]
+    assert attributes(marked) == [{"layer": 3}, {}]
+    assert marked["tid"].to_list() == [main, helper]
+    names = dict(recording.threads().collect().select("tid", "thread").rows())
+    assert names[helper] == "helper"
+    assert "tf_XLAPjRtCpuClient" in names.values()
+    # The user's spans lie where the annotations around them do: one clock for both.
+    mine = spans.filter(pl.col("name") == "mine")
+    assert set(spans[mine["parent"]]["name"]) == {"train"}
+    compiled = of(spans, "compile")
+    assert "backend_compile_and_load" in set(compiled["name"])
+    assert set(of(spans, "operator", "compile")["phase"]) == {None}
+    notes = dict(recording.completeness().select("source", "note").rows())
+    assert "only the host was watched" in notes["jax"]
+    assert "no memory statistics" in notes["profile_memory"]
+
+
+def test_the_programs_own_profiler_has_precedence(program: Program) -> None:
+    source = """
+        import jax, jax.numpy as jnp
+        from jaxlib import _profiler
+        plain = _profiler.ProfilerSession
+        leave = vars(jax.profiler.StepTraceAnnotation).get("__exit__")
+        double = jax.jit(lambda x: x * 2)
+        def annotate(name):
+            with jax.profiler.TraceAnnotation(name):
+                double(jnp.ones(4)).block_until_ready()
+        def theirs(name):
+            import glob
+            (path,) = glob.glob(f"{OUT}-{name}/plugins/profile/*/*.xplane.pb")
+            planes = jax.profiler.ProfileData.from_file(path).planes
+            lines = [line for plane in planes for line in plane.lines]
+            return {event.name for line in lines for event in line.events}
+
+        with strobe.Profiler(output=OUT + "/interrupted"):
+            annotate("before")
+            with jax.profiler.trace(OUT + "-during"):
+                annotate("during")
+            annotate("after")
+        assert "during" in theirs("during")
+
+        jax.profiler.start_trace(OUT + "-around")
+        with strobe.Profiler(output=OUT + "/refused"):
+            annotate("around")
+        jax.profiler.stop_trace()
+        assert "around" in theirs("around")
+
+        with strobe.Profiler(output=OUT + "/again"):
+            annotate("again")
+        assert _profiler.ProfilerSession is plain
+        assert vars(jax.profiler.StepTraceAnnotation).get("__exit__") is leave
+    """
+    program.run(source, **NO_WARNINGS)
+
+    def annotations(name: str) -> list[str]:
+        return of(program.spans(program.output / name), "annotation")["name"].to_list()
+
+    assert "the program started jax.profiler" in program.said
+    assert "jax is not recorded (jax.profiler is already active" in program.said
+    assert annotations("interrupted") == ["before"]
+    assert annotations("refused") == []
+    assert annotations("again") == ["again"]
+
+
+def test_a_window_is_bounded_and_a_fork_is_survived(program: Program) -> None:
+    source = """
+        import jax
+        profiler = strobe.Profiler(output=OUT)
+        profiler.start()
+        with jax.profiler.TraceAnnotation("early"):
+            pass
+        child = os.fork()
+        if child == 0:
+            with jax.profiler.TraceAnnotation("in the child"):
+                sys.exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        from jaxlib import _profiler
+        while _profiler.ProfilerSession.__module__ == "strobe.sources.jax.session":
+            time.sleep(0.05)
+        with jax.profiler.TraceAnnotation("late"):
+            pass
+        profiler.stop()
+    """
+    program.run(source, env={"STROBE_JAX_SECONDS": "3"}, warnings="ignore")
+
+    recording = strobe.open(program.recordings()[0])
+    spans = recording.spans().collect()
+    assert of(spans, "annotation")["name"].to_list() == ["early"]
+    notes = dict(recording.completeness().select("source", "note").rows())
+    assert "not recorded to the end: it records 3 s at most" in notes["jax"]
+
+
+def test_steps_are_counted_without_a_change(program: Program) -> None:
+    script = program.folder / "train.py"
+    script.write_text(
+        "import jax\n"
+        "for number in range(6):\n"
+        "    with jax.profiler.StepTraceAnnotation('train', step_num=number):\n"
+        "        jax.numpy.ones(3).block_until_ready()\n"
+    )
+    runner = program.write(
+        "import subprocess\n"
+        "command = [sys.executable, '-m', 'strobe', 'run', '--output', OUT, '--steps', '2:4']\n"
+        "sys.exit(subprocess.call([*command, sys.argv[2]]))\n"
+    )
+    program.run(runner, script, **NO_WARNINGS)
+
+    recording = program.open()
+    steps = recording.steps().filter(~pl.col("unfinished")).collect()
+    assert steps["step"].to_list() == [2, 3]
+    numbers = [told["step_num"] for told in attributes(of(program.spans(), "annotation"))]
+    assert numbers == [2, 3]
+
+
+def test_wrong_seconds_are_told_and_the_program_runs(program: Program) -> None:
+    program.run(
+        "import jax\nwith strobe.Profiler(output=OUT):\n    jax.numpy.ones(1)\nprint('done')",
+        env={"STROBE_JAX_SECONDS": "soon"},
+        **NO_WARNINGS,
+    )
+
+    assert program.printed == "done\n"
+    assert "STROBE_JAX_SECONDS='soon': must be a number of seconds" in program.said
