@@ -33,3 +33,26 @@ def test_the_transformer_is_profiled(tmp_path: Path) -> None:
     steps = strobe.open(tmp_path / "strobe_data").steps().filter(~pl.col("unfinished")).collect()
     assert steps["step"].to_list() == list(range(6, 16))
     assert set(steps["samples"]) == {32}
+
+
+@pytest.mark.jax
+def test_the_network_of_jax_is_profiled(tmp_path: Path) -> None:
+    pytest.importorskip("jax", reason="JAX is not installed")
+
+    shown = subprocess.run(
+        [sys.executable, EXAMPLES / "train_jax.py", "--steps", "20"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+    assert shown.returncode == 0, shown.stderr
+    assert "samples per second" in shown.stdout
+    recording = strobe.open(tmp_path / "strobe_data")
+    steps = recording.steps().filter(~pl.col("unfinished")).collect()
+    assert steps["step"].to_list() == list(range(6, 16))
+    annotated = recording.spans().filter(pl.col("name") == "choose a batch").collect()
+    assert annotated.height == 10
+    assert set(annotated["category"]) == {"annotation"}

@@ -166,4 +166,4 @@ def test_an_annotated_step_is_broken_down_into_what_is_in_it():
 
     parts = step_breakdown(trace, steps)
 
-    assert set(parts["name"].drop_nulls()) == {"load", "run"}
+    assert set(parts["name"]) == {"load", "run", "(rest)"}
