@@ -268,6 +268,57 @@ def test_the_programs_own_profiler_has_precedence(program: Program) -> None:
     assert annotations("again") == ["again"]
 
 
+def test_profilers_may_overlap(program: Program) -> None:
+    source = """
+        import jax
+        def mark(name):
+            with jax.profiler.TraceAnnotation(name):
+                jax.numpy.ones(3).block_until_ready()
+        first = strobe.Profiler(output=OUT + "/first")
+        second = strobe.Profiler(output=OUT + "/second")
+        first.start()
+        mark("1")
+        second.start()
+        mark("2")
+        first.stop()
+        mark("3")
+        second.stop()
+    """
+    program.run(source, **NO_WARNINGS)
+
+    found = {
+        name: of(program.spans(program.output / name), "annotation")["name"].to_list()
+        for name in ("first", "second")
+    }
+    assert found == {"first": ["1", "2"], "second": ["2", "3"]}
+
+
+def test_memory_statistics_are_kept_where_a_device_has_some(program: Program) -> None:
+    source = """
+        import jax
+        class Device:  # no accelerator is here: one that says what theirs do
+            platform, id = "gpu", 3
+            def memory_stats(self):
+                return {"bytes_in_use": 5, "peak_bytes_in_use": 9}
+        class Other(Device):
+            platform = "other"
+            def memory_stats(self):
+                raise NotImplementedError
+        jax.devices()
+        plain = jax.local_devices
+        with strobe.Profiler(output=OUT, profile_memory=True):
+            jax.local_devices = lambda: [*plain(), Device(), Other()]
+    """
+    program.run(source, **NO_WARNINGS)
+
+    metadata = dict(program.open().metadata().collect().rows())
+    assert json.loads(metadata["jax_memory"]) == {
+        "gpu:3": {"bytes_in_use": 5, "peak_bytes_in_use": 9}
+    }
+    assert json.loads(metadata["jax_devices"]) == ["cpu:0", "gpu:3", "other:3"]
+    assert "profile_memory" not in program.said
+
+
 def test_a_window_is_bounded_and_a_fork_is_survived(program: Program) -> None:
     source = """
         import jax

@@ -41,6 +41,9 @@ from strobe.store.tables import empty, file_path, file_schema
 
 Progress = Callable[[str, float], None]
 
+_FACTS_OF_SOURCES = ("version", "devices", "memory")
+"""What goes into the recording's metadata of the facts that a source reports."""
+
 
 @dataclass(frozen=True)
 class _Window:
@@ -394,8 +397,8 @@ def _metadata(
     }
     for name, report in manifest.sources.items():
         facts |= {f"{name}_path": report["path"], f"{name}_reason": report["reason"]}
-        if "version" in report["facts"]:
-            facts[f"{name}_version"] = report["facts"]["version"]
+        told = report["facts"]
+        facts |= {f"{name}_{key}": told[key] for key in _FACTS_OF_SOURCES if told.get(key)}
     texts = [value if isinstance(value, str) else json.dumps(value) for value in facts.values()]
     return {"key": pl.Series(list(facts)), "value": pl.Series(texts, dtype=pl.String)}
 

@@ -41,13 +41,16 @@ _DERIVED = re.compile(r"Steps|XLA Modules|Framework .*|Source code|.*\(Derived\)
 # Marks without a duration, of XLA's thread pools, and of the end of what is there as a whole.
 _MARKS = re.compile(r"ThreadpoolListener::|end: ")
 _COMPILING = re.compile(
-    r"backend_compile|lower_|trace_to_jaxpr|.*(::|^)Compile\b|.*Compiler\b|pickle_util\."
+    r"backend_compile|lower_(sharding_computation|jaxpr|mesh)|trace_to_jaxpr|\w*::Compile\b"
+    r"|\w*Compiler::|pickle_util\."
 )
 _RUNNING = re.compile(
-    r".*::|PjitFunction\(|ParseArguments|shard_args|ExecuteReplicated|DevicePut|CopyTo"
-    r"|\S*copy_to_host|batched_|Batched|np\.asarray\(jax|Wait|Handle |(Invoke)?Rendezvous"
-    r"|AllocateOutput|\[\d+\] "
+    r"(\[\d+\] )?(\w+::)*[A-Z]\w*::|(xla|tsl|mlir|ifrt|pjrt)::|PjitFunction\(|ParseArguments"
+    r"|shard_args|ExecuteReplicated|DevicePut|CopyTo(Memory|Host|Device)|\S*copy_to_host_async"
+    r"|batched_(copy|device_put)|Batched(Copy|DevicePut)|np\.asarray\(jax|AllocateOutput"
+    r"|Wait(: | for (donation|usage|Launch))|Handle input|(Invoke)?Rendezvous$"
 )
+"""What JAX and XLA mark in the user's threads outside of all else that they do."""
 _COMPILERS = re.compile(r".*([Cc]ompil|codegen|llvm)")
 """Threads that compile."""
 _THREAD_OF_XLA = re.compile(r"(tf|tsl|xla|pjrt)_")

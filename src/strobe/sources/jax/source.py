@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from importlib import import_module
@@ -153,9 +154,11 @@ def _memory() -> dict[str, dict[str, int]]:
     """Return the memory statistics of each device that keeps some."""
     if not _has_devices():
         return {}
-    devices = import_module("jax").local_devices()
-    told = {f"{device.platform}:{device.id}": device.memory_stats() for device in devices}
-    return {device: dict(stats) for device, stats in told.items() if stats}
+    found: dict[str, dict[str, int]] = {}
+    for device in import_module("jax").local_devices():
+        with contextlib.suppress(RuntimeError, NotImplementedError):  # not of every kind of device
+            found[f"{device.platform}:{device.id}"] = dict(device.memory_stats() or {})
+    return {device: told for device, told in found.items() if told}
 
 
 source = JaxSource()
