@@ -121,6 +121,7 @@ def test_the_file_says_what_jax_reads_in_it(tmp_path: Path) -> None:
     step = jax.jit(lambda x: jax.numpy.sin(x @ x) + 1)
     options = profiler.ProfileOptions()
     options.python_tracer_level = 0
+    options.enable_hlo_proto = False
     session = profiler.ProfilerSession(options)
     for number in range(3):
         with jax.profiler.TraceAnnotation("mine", number=number, text="a b"):
@@ -266,6 +267,40 @@ def test_the_programs_own_profiler_has_precedence(program: Program) -> None:
     assert annotations("interrupted") == ["before"]
     assert annotations("refused") == []
     assert annotations("again") == ["again"]
+
+
+def test_shapes_are_those_of_the_compiled_program(program: Program) -> None:
+    source = """
+        import jax, jax.numpy as jnp
+        from jax.sharding import Mesh, NamedSharding, PartitionSpec
+        rows = NamedSharding(Mesh(jax.devices(), ("d",)), PartitionSpec("d"))
+        @jax.jit
+        def multiply(a, b):
+            return a @ b
+        a, b = jnp.ones((30, 20)), jnp.ones((20, 10))
+        @jax.jit
+        def add(a):
+            return jnp.sum(a, axis=0)
+        parts = jax.device_put(jnp.ones((8, 64), jnp.bfloat16), rows)
+        multiply(a, b), add(parts).block_until_ready()
+        with strobe.Profiler(output=OUT, record_shapes=True):
+            multiply(a, b).block_until_ready()
+            add(parts).block_until_ready()
+    """
+    program.run(source, env=TWO_DEVICES, **NO_WARNINGS)
+
+    recording = program.open()
+    told = attributes(of(recording.spans().collect(), "operator"))
+    (product,) = [each for each in told if each["hlo_module"] == "jit_multiply"]
+    assert product["shapes"] == [[30, 20], [20, 10]]
+    assert product["dtypes"] == ["float32", "float32"]
+    assert product["op_name"] == "jit(multiply)/dot_general"
+    # 64 sums on each of two devices; XLA chooses the type in which they are exchanged.
+    exchanged = recording.collectives().collect()
+    width = {"bfloat16": 2, "float32": 4}
+    assert exchanged["bytes"].to_list() == [64 * width[each] for each in exchanged["dtype"]]
+    assert exchanged.height == 2
+    assert "record_shapes" not in program.said
 
 
 def test_profilers_may_overlap(program: Program) -> None:

@@ -186,6 +186,55 @@ def test_numbers_texts_and_references_are_values(tmp_path: Path) -> None:
     assert row["attributes"] == {"half": 0.5, "big": (1 << 64) - 1, "same": "half"}
 
 
+def test_operators_are_given_what_their_program_says(tmp_path: Path) -> None:
+    def shape(kind: int, *sizes: int) -> bytes:
+        return field(2, kind) + b"".join(field(3, size) for size in sizes)
+
+    def instruction(number: int, name: str, shape: bytes, *operands: int) -> bytes:
+        own = b"".join(field(36, each) for each in operands)
+        traced = field(7, field(2, f"jit(f)/{name}"))
+        return field(1, name) + field(3, shape) + traced + field(35, number) + own
+
+    computation = b"".join(
+        field(2, each)
+        for each in (
+            instruction(1 << 32, "x", shape(11, 2, 3)),
+            instruction(2, "y", shape(16, 3, 4)),
+            instruction(3, "dot", shape(11, 2, 4), 1 << 32, 2),
+        )
+    )
+    module = field(1, field(1, "jit_f") + field(3, computation))
+    program = field(2, "jit_f(9)") + b"".join(
+        field(5, each) for each in (field(1, 1) + field(6, module), field(1, 2) + field(3, 9))
+    )
+    programs = field(2, "/host:metadata") + b"".join(
+        [
+            field(4, field(1, 1) + field(2, program)),
+            *(
+                field(5, field(1, number) + field(2, field(1, number) + field(2, name)))
+                for number, name in ((1, "Hlo Proto"), (2, "program_id"))
+            ),
+        ]
+    )
+    host = plane(
+        "/host:CPU",
+        [line(1, "tf_XLA", 0, event(1, 0, 9, stat(1, "dot"), stat(2, 9)), event(1, 9, 9))],
+        ["dot"],
+        ["hlo_op", "program_id"],
+    )
+
+    first, second = rows(read(tmp_path / "trace", host, programs))
+
+    assert first["attributes"] == {
+        "hlo_op": "dot",
+        "program_id": 9,
+        "shapes": [[2, 3], [3, 4]],
+        "dtypes": ["float32", "bfloat16"],
+        "op_name": "jit(f)/dot",
+    }
+    assert second["attributes"] == {}
+
+
 def test_an_empty_trace_has_no_events(tmp_path: Path) -> None:
     assert rows(read(tmp_path / "trace", plane("/host:CPU", [], [], []))) == []
 

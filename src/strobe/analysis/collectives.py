@@ -74,6 +74,10 @@ _BYTES = {
     "bool": 1,
     "c10::complex<float>": 8,
     "c10::complex<double>": 16,
+    # As XLA calls them:
+    **{"int8": 1, "int16": 2, "int32": 4, "int64": 8, "bfloat16": 2, "float16": 2, "float32": 4},
+    **{"uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "float64": 8},
+    **{"complex64": 8, "complex128": 16},
 }
 
 
@@ -209,9 +213,16 @@ def _begins_compiled(name: str) -> bool:
 def _describe_compiled(span: _Span) -> dict[str, Any]:
     match = _XLA.fullmatch(span.name)
     assert match is not None
+    shapes, dtypes = (span.attributes.get(key, []) for key in ("shapes", "dtypes"))
+    sizes = [_BYTES.get(dtype) for dtype in dtypes]
+    known = len(shapes) > 0 and None not in sizes
     return {
         "name": match[1].replace("-", "_"),
         "backend": "xla",
+        "bytes": sum(prod(s) * (n or 0) for s, n in zip(shapes, sizes, strict=True))
+        if known
+        else None,
+        "dtype": dtypes[0] if known else None,
         "start_ns": span.start_ns,
         "dur_ns": span.end_ns - span.start_ns,
         "span": span.row,

@@ -63,6 +63,10 @@ class Ranges:
         """Return those that a numpy index or mask picks."""
         return Ranges(np.ascontiguousarray(self.begin[rows]), np.ascontiguousarray(self.end[rows]))
 
+    def or_empty(self) -> Ranges:
+        """Return them with an empty one where there is none, to be searched."""
+        return Ranges(np.maximum(self.begin, 0), np.maximum(self.end, 0))
+
 
 @dataclass(frozen=True)
 class Found:

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strobe.errors import FormatError
+from strobe.importers import hlo
 from strobe.importers.events import Allocations, Events, Int8, Int32, Int64
 from strobe.importers.wire import Kind, Ranges, WireFile
 from strobe.model.tables import CATEGORIES
@@ -33,6 +34,7 @@ _OPERATOR, _ANNOTATION, _KERNEL, _COPY, _RUNTIME, _COMPILE = (
 _UNKNOWN, _LEFT_OUT = -1, -2
 
 _HOST = "/host:CPU"
+_PROGRAMS = "/host:metadata"
 _DEVICE = re.compile(r"/device:[^:]*:(\d{1,9})")
 _STREAM = re.compile(r"Stream #(\d{1,9})")
 _DERIVED = re.compile(r"Steps|XLA Modules|Framework .*|Source code|.*\(Derived\)")
@@ -85,9 +87,10 @@ def read(path: Path) -> Events:
     if not len(planes):
         raise FormatError(path, "byte 0", "no XSpace: it has no planes")
     reader = _Reader(file)
-    (names,) = file.columns(planes, [(2, "bytes")])
-    for row, name in enumerate(file.texts(names)):
-        reader.add(name, planes[row : row + 1])
+    (name,) = file.columns(planes, [(2, "bytes")])
+    names = file.texts(name)
+    for row in sorted(range(len(names)), key=lambda row: names[row] != _PROGRAMS):
+        reader.add(names[row], planes[row : row + 1])
     return reader.events()
 
 
@@ -115,6 +118,7 @@ class _Reader:
         self._file = file
         self._names: dict[str, int] = {}
         self._texts: dict[str, int] = {}
+        self._operators: dict[tuple[int, str], str] = {}
         self._columns: list[dict[str, Any]] = []
         self._threads: dict[tuple[int, int], str] = {}
         self._skipped: Counter[str] = Counter()
@@ -126,6 +130,9 @@ class _Reader:
         stats = self._stat_names(plane)
         own = self._own_stats(plane, stats)
         self._base_ns = max(self._base_ns, _whole(own.get("profile_start_time", 0)))
+        if name == _PROGRAMS:
+            (programs,) = file.columns(file.find(plane, 4).ranges, [(2, "bytes")])
+            self._operators = hlo.operators(file, programs.or_empty(), _named(stats, "program_id"))
         match = _DEVICE.match(name)
         lines = file.find(plane, 3).ranges
         if not len(lines):
@@ -152,7 +159,7 @@ class _Reader:
         file = self._file
         entries = file.find(plane, 5).ranges
         number, metadata = file.columns(entries, [(1, "varint"), (2, "bytes")])
-        (name,) = file.columns(_filled(metadata), [(2, "bytes")])
+        (name,) = file.columns(metadata.or_empty(), [(2, "bytes")])
         return dict(zip(number.tolist(), file.texts(name), strict=True))
 
     def _own_stats(self, plane: Ranges, names: dict[int, str]) -> dict[str, Any]:
@@ -166,7 +173,7 @@ class _Reader:
         file = self._file
         entries = file.find(plane, 4).ranges
         number, metadata = file.columns(entries, [(1, "varint"), (2, "bytes")])
-        (name,) = file.columns(_filled(metadata), [(2, "bytes")])
+        (name,) = file.columns(metadata.or_empty(), [(2, "bytes")])
         names = file.texts(name)
         codes = [self._names.setdefault(text, len(self._names)) for text in names]
         order = np.argsort(number, kind="stable")
@@ -251,6 +258,24 @@ class _Reader:
             text = json.dumps(dict(values))
             texts[each] = self._texts.setdefault(text, len(self._texts))
         codes[event[first]] = texts[inverse.reshape(-1)]
+        return self._with_operators(plane, stats, place, codes) if self._operators else codes
+
+    def _with_operators(self, plane: _Plane, stats: _Stats, place: Int64, codes: Int32) -> Int32:
+        """Add what the compiled program says of each operator."""
+        chosen = np.isin(stats.number, _numbers(plane, "program_id"))
+        event, program = stats.event[chosen], stats.value[chosen]
+        _, number = np.unique(program, return_inverse=True)
+        key = (number.reshape(-1) * len(plane.names) + place[event]) * len(self._texts)
+        _, sample, inverse = np.unique(key + codes[event], return_index=True, return_inverse=True)
+        known = list(self._texts)
+        changed = codes[event[sample]]
+        for row, one in enumerate(sample.tolist()):
+            name = plane.names[int(place[event[one]])]
+            told = self._operators.get((int(program[one]), name))
+            if told is not None and changed[row] >= 0:
+                both = f"{known[changed[row]][:-1]}, {told[1:]}"
+                changed[row] = self._texts.setdefault(both, len(self._texts))
+        codes[event] = changed[inverse.reshape(-1)]
         return codes
 
     def _says_name(self, plane: _Plane, stats: _Stats, place: Int64) -> NDArray[np.bool_]:
@@ -345,13 +370,12 @@ def _whole(value: Any) -> int:
     return value if isinstance(value, int) and 0 <= value < 1 << 63 else -1
 
 
-def _filled(ranges: Ranges) -> Ranges:
-    """Ranges to search in: an empty one where there is none."""
-    return Ranges(np.maximum(ranges.begin, 0), np.maximum(ranges.end, 0))
-
-
 def _numbers(plane: _Plane, name: str) -> list[int]:
-    return [number for number, text in plane.stats.items() if text == name]
+    return _named(plane.stats, name)
+
+
+def _named(stats: dict[int, str], name: str) -> list[int]:
+    return [number for number, text in stats.items() if text == name]
 
 
 def _kinds(plane: _Plane, line: _Line) -> Int8:

@@ -27,7 +27,7 @@ class JaxSource:
 
     name = "jax"
     framework = "jax"
-    answers = frozenset({"profile_memory", "activities"})
+    answers = frozenset({"record_shapes", "profile_memory", "activities"})
 
     def __init__(self) -> None:
         self._session: XlaSession | None = None
@@ -64,10 +64,12 @@ class JaxSource:
             del annotation.__exit__
 
     def open(self, wants: Wants, log: Path) -> None:
-        """Start XLA's profiler; it tells the same whatever is wanted."""
-        self._wants = wants if self._wants is None else self._wants | wants
-        if self._session is None:
-            self._start(log)
+        """Start XLA's profiler, or let it go on if it tells what is wanted."""
+        known, self._wants = self._wants or Wants(), wants
+        session = self._session
+        if session is None or session.ended_by is not None or known.shapes < wants.shapes:
+            self._stop()
+            self._start(log, wants)
 
     def close(self, log: Path, remaining: Wants | None) -> Report:
         """Stop it, and go on for the windows that are still open."""
@@ -94,14 +96,14 @@ class JaxSource:
             facts={"version": version("jax"), "devices": _devices(), "memory": memory},
         )
 
-    def _start(self, log: Path) -> None:
+    def _start(self, log: Path, wants: Wants) -> None:
         self._sessions += 1
         session = XlaSession(log / f"jax-{os.getpid()}-{self._sessions}.xplane.pb")
         self._notes = []
         if not _has_devices():
             # To ask for them would make JAX choose them, which the program may not have prepared.
             self._notes.append("JAX had not yet chosen its devices: only the host was watched")
-        session.start(_seconds())
+        session.start(_seconds(), programs=wants.shapes)
         self._session = session
 
     def _stop(self) -> None:
