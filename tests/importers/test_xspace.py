@@ -173,17 +173,19 @@ def test_numbers_texts_and_references_are_values(tmp_path: Path) -> None:
         field(1, 2) + field(3, (1 << 64) - 1),
         field(1, 3) + field(7, 1),
         field(1, 4) + field(6, b"\x00\xff"),
+        field(1, 5) + b"\x11" + bytes.fromhex("000000000000f07f"),  # double infinity
     ]
     host = plane(
         "/host:CPU",
         [line(1, "python", 0, event(1, 0, 1_000, *values))],
         ["mine"],
-        ["half", "big", "same", "blob"],
+        ["half", "big", "same", "blob", "most"],
     )
 
     (row,) = rows(read(tmp_path / "trace", host))
 
-    assert row["attributes"] == {"half": 0.5, "big": (1 << 64) - 1, "same": "half"}
+    told = {"half": 0.5, "big": (1 << 64) - 1, "same": "half", "most": "inf"}
+    assert row["attributes"] == told
 
 
 def test_operators_are_given_what_their_program_says(tmp_path: Path) -> None:

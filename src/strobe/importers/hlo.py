@@ -12,9 +12,9 @@ OpMetadata      op_name = 2: the function that was traced, down to the operation
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from strobe.importers.wire import Ranges, WireFile
@@ -70,7 +70,8 @@ def _of_module(file: WireFile, module: Ranges) -> dict[str, str]:
             "shapes": [shapes[each] for each in given],
             "dtypes": [dtypes[each] for each in given],
         }
-        texts[own] = json.dumps({**told, "op_name": traced} if traced else told)
+        told |= {"op_name": traced} if traced else {}
+        texts[own] = msgspec.json.encode(told).decode()
     return texts
 
 

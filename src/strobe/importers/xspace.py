@@ -10,14 +10,15 @@ XStat    number of its name, and a number, a text, or the number of a name that 
 
 from __future__ import annotations
 
-import json
+import math
 import re
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -57,6 +58,8 @@ _COMPILERS = re.compile(r".*([Cc]ompil|codegen|llvm)")
 """Threads that compile."""
 _THREAD_OF_XLA = re.compile(r"(tf|tsl|xla|pjrt)_")
 _COPYING = re.compile(r"(?i)mem(cpy|set)|copy-?(start|done)?\b")
+
+_encode = msgspec.json.Encoder().encode
 
 _EVENTS_AT_ONCE = 1 << 18
 _LINE: list[tuple[int, Kind]] = [(1, "varint"), (2, "bytes"), (3, "varint"), (11, "bytes")]
@@ -165,7 +168,7 @@ class _Reader:
     def _own_stats(self, plane: Ranges, names: dict[int, str]) -> dict[str, Any]:
         found = self._file.find(plane, 6)
         stats = _Stats.of(self._file, found.parent, found.ranges)
-        return dict(stats.named(self._file, names, range(len(stats.number))))
+        return dict(stats.named(self._file, names, np.arange(len(stats.number))))
 
     def _describe(
         self, plane: Ranges, stats: dict[int, str], own: dict[str, Any], device: int
@@ -251,12 +254,15 @@ class _Reader:
         mixed = _mix(_mix(stats.value[kept]) ^ (stats.number[kept] * 8 + stats.kind[kept]))
         key = np.add.reduceat(mixed, first)
         _, sample, inverse = np.unique(key, return_index=True, return_inverse=True)
-        last = np.append(first[1:], len(kept))
-        texts = np.empty(len(sample), np.int32)
-        for each, row in enumerate(sample.tolist()):
-            values = stats.named(self._file, plane.stats, kept[first[row] : last[row]].tolist())
-            text = json.dumps(dict(values))
-            texts[each] = self._texts.setdefault(text, len(self._texts))
+        length = np.diff(np.append(first, len(kept)))[sample]
+        rows = np.repeat(first[sample] - np.cumsum(length) + length, length) + np.arange(
+            length.sum()
+        )
+        values = iter(stats.named(self._file, plane.stats, kept[rows]))
+        found = (_encode(dict(islice(values, count))).decode() for count in length.tolist())
+        texts = np.array(
+            [self._texts.setdefault(text, len(self._texts)) for text in found], np.int32
+        )
         codes[event[first]] = texts[inverse.reshape(-1)]
         return self._with_operators(plane, stats, place, codes) if self._operators else codes
 
@@ -273,7 +279,7 @@ class _Reader:
             name = plane.names[int(place[event[one]])]
             told = self._operators.get((int(program[one]), name))
             if told is not None and changed[row] >= 0:
-                both = f"{known[changed[row]][:-1]}, {told[1:]}"
+                both = f"{known[changed[row]][:-1]},{told[1:]}"
                 changed[row] = self._texts.setdefault(both, len(self._texts))
         codes[event] = changed[inverse.reshape(-1)]
         return codes
@@ -346,24 +352,30 @@ class _Stats:
         value[texts] = [hash(file.data[begin:end]) for begin, end in pairs]
         return _Stats(event, number, kind, value, text)
 
-    def named(
-        self, file: WireFile, names: dict[int, str], rows: Iterable[int]
-    ) -> list[tuple[str, Any]]:
+    def named(self, file: WireFile, names: dict[int, str], rows: Int64) -> list[tuple[str, Any]]:
         """Return names and values of these rows."""
-        found: list[tuple[str, Any]] = []
-        for row in rows:
-            kind, bits = int(self.kind[row]), int(self.value[row])
-            value: Any = bits
-            if kind == _DOUBLE:
-                value = float(self.value[row : row + 1].view(np.float64)[0])
-            elif kind == _UNSIGNED:
-                value = bits % (1 << 64)
-            elif kind == _TEXT:
-                value = file.texts(self.text[row : row + 1])[0]
-            elif kind == _REFERENCE:
-                value = names.get(bits, "")
-            found.append((names.get(int(self.number[row]), ""), value))
-        return found
+        columns = (self.number, self.kind, self.value, self.text.begin, self.text.end)
+        return [
+            (names.get(number, ""), _value(file, names, kind, bits, begin, end))
+            for number, kind, bits, begin, end in zip(
+                *(column[rows].tolist() for column in columns), strict=True
+            )
+        ]
+
+
+def _value(
+    file: WireFile, names: dict[int, str], kind: int, bits: int, begin: int, end: int
+) -> Any:
+    if kind == _REFERENCE:
+        return names.get(bits, "")
+    if kind == _TEXT:
+        return file.data[begin:end].decode(errors="replace")
+    if kind == _UNSIGNED:
+        return bits % (1 << 64)
+    if kind == _DOUBLE:
+        number = float(np.int64(bits).view(np.float64))
+        return number if math.isfinite(number) else str(number)  # JSON has no other numbers
+    return bits
 
 
 def _whole(value: Any) -> int:
