@@ -120,7 +120,10 @@ def test_kernels_and_copies_of_a_device(tmp_path: Path) -> None:
     assert events.skipped == {"XLA Modules": 1}
 
 
-def test_what_the_runtime_does_is_told_from_what_the_user_marks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("at_once", [1, 2, 100])
+def test_what_the_runtime_does_is_told_from_what_the_user_marks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
     #  train ------------------------------------
     #    load ----   PjitFunction(f) ---------
     #                   something ---   dot --
@@ -145,6 +148,7 @@ def test_what_the_runtime_does_is_told_from_what_the_user_marks(tmp_path: Path) 
         ["_r", "step_num", "hlo_op", "run_id"],
     )
 
+    monkeypatch.setattr(xspace, "_EVENTS_AT_ONCE", at_once)
     events = read(tmp_path / "trace", host)
 
     assert [(row["name"], row["category"]) for row in rows(events)] == [

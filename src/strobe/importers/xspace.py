@@ -155,8 +155,11 @@ class _Reader:
                 continue
             if not match:
                 self._threads[described.pid, one.thread] = one.name.partition("/")[0]
+            before = len(self._columns)
             for first in range(0, len(events), _EVENTS_AT_ONCE):
                 self._add_events(described, one, events[first : first + _EVENTS_AT_ONCE])
+            if not match and len(events):
+                _settle(self._columns[before:], one)
 
     def _stat_names(self, plane: Ranges) -> dict[int, str]:
         file = self._file
@@ -196,7 +199,8 @@ class _Reader:
             events, [(1, "varint"), (2, "varint"), (3, "varint"), (5, "count")]
         )
         found = np.searchsorted(plane.numbers, number)
-        known = np.append(plane.numbers, -1)[np.minimum(found, len(plane.numbers))] == number
+        known = found < len(plane.numbers)
+        known[known] = plane.numbers[found[known]] == number[known]
         if not known.all():
             where = f"byte {int(events.begin[~known][0])}"
             raise FormatError(file.path, where, "an event without a name")
@@ -210,7 +214,6 @@ class _Reader:
         if plane.device < 0:
             for name, kind in (("hlo_op", _OPERATOR), ("_r", _ANNOTATION)):
                 kinds[found_stats.parent[np.isin(stat_number, _numbers(plane, name))]] = kind
-            _settle(kinds, line, start_ns, end_ns)
         hidden = [number for number, name in plane.stats.items() if name[:1] in ("", "_")]
         shown = np.flatnonzero(~np.isin(stat_number, hidden))
         stats = _Stats.of(file, found_stats.parent[shown], found_stats.ranges[shown])
@@ -409,22 +412,27 @@ def _host_kind(name: str) -> int:
     return _RUNTIME if _RUNNING.match(name) else _UNKNOWN
 
 
-def _settle(kinds: Int8, line: _Line, start_ns: Int64, end_ns: Int64) -> None:
+def _settle(parts: list[dict[str, Any]], line: _Line) -> None:
     """Decide what the name does not tell: what the runtime does inside its calls, or the user's.
 
-    The user's threads are those that XLA has not named.
+    The parts are all of a line. The user's threads are those that XLA has not named.
     """
-    unknown = kinds == _UNKNOWN
+    kinds = np.concatenate([part["category"] for part in parts])
     if _THREAD_OF_XLA.match(line.name):
-        kinds[unknown] = _RUNTIME
-        return
-    order = np.lexsort((-end_ns, start_ns))
-    for kind in (_COMPILE, _RUNTIME):
-        around = np.where(kinds[order] == kind, end_ns[order], np.iinfo(np.int64).min)
-        inside = np.zeros(len(kinds), bool)
-        inside[order] = np.maximum.accumulate(around) >= end_ns[order]
-        kinds[(kinds == _UNKNOWN) & inside] = kind
-    kinds[kinds == _UNKNOWN] = _ANNOTATION
+        kinds[kinds == _UNKNOWN] = _RUNTIME
+    else:
+        start_ns = np.concatenate([part["start_ns"] for part in parts])
+        end_ns = start_ns + np.concatenate([part["dur_ns"] for part in parts])
+        order = np.lexsort((-end_ns, start_ns))
+        for kind in (_COMPILE, _RUNTIME):
+            around = np.where(kinds[order] == kind, end_ns[order], np.iinfo(np.int64).min)
+            inside = np.zeros(len(kinds), bool)
+            inside[order] = np.maximum.accumulate(around) >= end_ns[order]
+            kinds[(kinds == _UNKNOWN) & inside] = kind
+        kinds[kinds == _UNKNOWN] = _ANNOTATION
+    ends = np.cumsum([len(part["category"]) for part in parts])
+    for part, piece in zip(parts, np.split(kinds, ends[:-1]), strict=True):
+        part["category"] = piece
 
 
 def _mark_kind(name: str) -> str:
