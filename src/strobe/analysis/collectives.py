@@ -13,7 +13,8 @@ from typing import Any
 
 import polars as pl
 
-WAIT = "Work.wait"
+WAITS = ("Work.wait", "task.wait")
+"""Where programs of PyTorch and Paddle wait."""
 SCHEMA = pl.Schema(
     {
         "name": pl.String,
@@ -105,17 +106,27 @@ def collectives(spans: pl.DataFrame, groups: Mapping[str, Mapping[str, Any]]) ->
 
     A call and the work that it makes a backend do are one collective: the work is that of the same
     kind and process that began first of those which began no earlier than the call and belong to no
-    call before it. It is complete when both are. In a program that XLA compiled, it is an operator,
-    once on each device; of one in two parts it is the first.
+    call before it. It is complete when both are. A call that tells in its attributes which
+    `collective` it is has no such work: it is complete when it returns, or has been waited for. In
+    a program that XLA compiled, it is an operator, once on each device; of one in two parts it is
+    the first.
 
     `spans` has row, name, process, lane, start_ns, dur_ns, parent and attributes of the spans of
     category communication, by start; `groups` has the ranks and backend of each group, by name.
     """
     found = [_read(row) for row in spans.iter_rows(named=True)]
+    told = [span for span in found if "collective" in span.attributes]
     calls = [span for span in found if span.name.startswith(_CALL) and _kind(span.name)]
     work_of = _match(calls, [span for span in found if _BACKEND.fullmatch(span.name)])
-    waits = _match_waits(calls, [span for span in found if span.name == WAIT])
-    rows = [_describe(call, work_of.get(call.row), waits.get(call.row), groups) for call in calls]
+    waits = [span for span in found if span.name in WAITS]
+    later = [span for span in told if not span.attributes.get("synchronous")]
+    own = {span.row for span in told}
+    outside = [span for span in waits if span.parent not in own]
+    waits_of = _match_waits([*calls, *later], outside)
+    rows = [
+        _describe(call, work_of.get(call.row), waits_of.get(call.row), groups) for call in calls
+    ]
+    rows += [_repeat(call, waits_of.get(call.row), groups) for call in told]
     rows += [_describe_compiled(span) for span in found if _begins_compiled(span.name)]
     return pl.DataFrame(rows, schema=SCHEMA).sort("start_ns", maintain_order=True)
 
@@ -157,29 +168,29 @@ def _match(calls: list[_Span], works: list[_Span]) -> dict[int, _Span]:
     return found
 
 
-def _match_waits(calls: list[_Span], waits: list[_Span]) -> dict[int, int]:
-    """Return how long the program waited after each call, by the call's row.
+def _match_waits(calls: list[_Span], waits: list[_Span]) -> dict[int, _Span]:
+    """Return where the program waited for each call, by the call's row.
 
     A collective that waits for itself, as most do, is the last one that was asked for. Another wait
     is for the oldest call that nobody has waited for, rather one inside the same span: those of
     DistributedDataParallel, for which no wait is seen, are inside a forward or a backward.
     """
-    found: dict[int, int] = {}
+    found: dict[int, _Span] = {}
     pending: dict[tuple[int, int], list[_Span]] = defaultdict(list)
     for event in sorted([*calls, *waits], key=lambda span: span.start_ns):
         here = pending[event.process, event.lane]
-        if event.name != WAIT:
+        if event.name not in WAITS:
             here.append(event)
         elif here:
             near = [call for call in here if call.parent == event.parent] or here
             call = near[-1 if event.attributes.get("synchronous") else 0]
             here.remove(call)
-            found[call.row] = event.end_ns - event.start_ns
+            found[call.row] = event
     return found
 
 
 def _describe(
-    call: _Span, work: _Span | None, waited_ns: int | None, groups: Mapping[str, Mapping[str, Any]]
+    call: _Span, work: _Span | None, wait: _Span | None, groups: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
     kind = _kind(call.name)
     assert kind is not None
@@ -199,7 +210,7 @@ def _describe(
         "dtype": dtype,
         "start_ns": call.start_ns,
         "dur_ns": end_ns - call.start_ns,
-        "wait_ns": None if waited_ns is None else call.end_ns - call.start_ns + waited_ns,
+        "wait_ns": _waited_ns(call, wait),
         "span": call.row,
         "work": work.row if work else None,
     }
@@ -226,6 +237,33 @@ def _describe_compiled(span: _Span) -> dict[str, Any]:
         "start_ns": span.start_ns,
         "dur_ns": span.end_ns - span.start_ns,
         "span": span.row,
+    }
+
+
+def _waited_ns(call: _Span, wait: _Span | None) -> int | None:
+    return None if wait is None else call.end_ns - call.start_ns + wait.end_ns - wait.start_ns
+
+
+def _repeat(
+    call: _Span, wait: _Span | None, groups: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Describe a collective as its call does; where it waits for itself, all of it is waiting."""
+    told = call.attributes
+    known = groups.get(told.get("group", ""), {})
+    ranks = known.get("ranks")
+    wait_ns = call.end_ns - call.start_ns if told.get("synchronous") else _waited_ns(call, wait)
+    return {
+        "name": told["collective"],
+        "backend": known.get("backend"),
+        "group": told.get("group"),
+        "ranks": None if ranks is None else json.dumps(ranks),
+        "bytes": told.get("bytes"),
+        "dtype": told.get("dtype"),
+        "start_ns": call.start_ns,
+        "dur_ns": (wait or call).end_ns - call.start_ns,
+        "wait_ns": wait_ns,
+        "span": call.row,
+        "work": None,
     }
 
 

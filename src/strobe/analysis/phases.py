@@ -29,15 +29,17 @@ def phases(
 ) -> pl.Series:
     """Return the phase of each span, null where it has none.
 
-    Some spans say it themselves: a loader's wait and what has the category data_loading,
-    Optimizer.step#..., Optimizer.zero_grad#..., and what has the category backward. What is inside
-    has the phase of the innermost of these around it, so an optimizer's closure keeps its backward
-    and a recomputed forward is part of the backward; but inside data loading all is data loading.
+    Some spans say it themselves: those with an attribute `phase` (column `told`), a loader's wait
+    and what has the category data_loading, Optimizer.step#..., Optimizer.zero_grad#..., and what
+    has the category backward. What is inside has the phase of the innermost of these around it, so
+    an optimizer's closure keeps its backward and a recomputed forward is part of the backward; but
+    inside data loading all is data loading.
 
     Between these, the operators of a lane form runs. A run is
         forward, if one of its operators has a backward, or data loading, zero_grad or the beginning
             of the lane comes before it and no optimizer's step after it, or its lane has no
-            backward at all (as in inference);
+            backward at all (as in inference); or, where the framework does not tell of what each
+            backward is, if a backward or a told forward comes after it;
         other, if not: metrics, clipped gradients. So is one of nothing but communication;
             nothing but calls of a runtime tell no phase.
     Inside an optimizer's step, a run whose backward is inside too is forward.
@@ -50,8 +52,8 @@ def phases(
 
     Operators that are `compiled`, into a program that may have several phases, have none.
 
-    Reads name, category, lane, pid, start_ns, dur_ns and parent of a whole table of spans, sorted,
-    and kind, source and target of `links`.
+    Reads name, category, lane, pid, start_ns, dur_ns, parent and, if it is there, told of a whole
+    table of spans, sorted, and kind, source and target of `links`.
     """
     columns = _Columns.of(spans)
     phase = _of_blocks(columns)
@@ -81,6 +83,7 @@ class _Columns:
     start_ns: NDArray[np.int64]
     end_ns: NDArray[np.int64]
     parent: NDArray[np.int64]
+    told: NDArray[np.int8]
 
     @staticmethod
     def of(spans: pl.DataFrame) -> _Columns:
@@ -92,7 +95,17 @@ class _Columns:
             start_ns=spans["start_ns"].to_numpy(),
             end_ns=(spans["start_ns"] + spans["dur_ns"]).to_numpy(),
             parent=spans["parent"].fill_null(-1).to_numpy(),
+            told=told_codes(spans),
         )
+
+
+def told_codes(spans: pl.DataFrame) -> NDArray[np.int8]:
+    """Return the phases that spans say of themselves in their attributes, as numbers."""
+    if "told" not in spans.columns:
+        return np.full(len(spans), NONE, np.int8)
+    told = spans["told"].cast(pl.Enum(PHASES)).to_physical().cast(pl.Int8)
+    codes: NDArray[np.int8] = told.fill_null(NONE).to_numpy()
+    return codes
 
 
 def _is_one_of(column: pl.Series, *values: str) -> NDArray[np.bool_]:
@@ -116,6 +129,7 @@ def _of_blocks(columns: _Columns) -> NDArray[np.int8]:
     own[_begins(columns.name, _ZERO_GRAD_PREFIX)] = ZERO_GRAD
     own[_begins(columns.name, LOADER_PREFIX)] = LOADING
     own[_is_one_of(columns.category, "data_loading")] = LOADING
+    own = np.where(columns.told != NONE, columns.told, own)
     own[is_inside(own == LOADING, columns.parent)] = LOADING
     around = innermost(own != NONE, columns.parent)
     return np.append(own, np.int8(NONE))[around]
@@ -155,7 +169,9 @@ def _of_runs(
     has_operator = _any_of((columns.category == "operator").to_numpy()[rows], key)
     trains = _lanes_with_backward(columns, phase, source, target)[lane]
     begins_anew = np.isin(after, (NONE, LOADING, ZERO_GRAD)) & (before != OPTIMIZER)
-    forward = has_backward | (~in_step & (begins_anew[number] | ~trains) & has_operator)
+    leads_on = np.isin(before, (BACKWARD, FORWARD)) & (len(source) == 0)
+    anew = (begins_anew | leads_on)[number] | ~trains
+    forward = has_backward | (~in_step & anew & has_operator)
     found = np.where(forward, FORWARD, np.where(in_step, OPTIMIZER, OTHER)).astype(np.int8)
     runtime = (columns.category == "runtime").to_numpy()[rows]
     found[~in_step & ~_any_of(~runtime, key)] = NONE
@@ -183,7 +199,8 @@ def _forwards(
     in_step = phase[source] == OPTIMIZER
     holds[source[~in_step]] = True
     if in_step.any():
-        steps = innermost(_begins(columns.name, OPTIMIZER_PREFIX), columns.parent)
+        is_step = _begins(columns.name, OPTIMIZER_PREFIX) | (columns.told == OPTIMIZER)
+        steps = innermost(is_step, columns.parent)
         source, target = source[in_step], target[in_step]
         holds[source[columns.start_ns[target] < columns.end_ns[steps[source]]]] = True
     return holds
@@ -207,7 +224,7 @@ def _workers(columns: _Columns, phase: NDArray[np.int8]) -> NDArray[np.int64]:
     fetching = columns.pid[_is_one_of(columns.category, "data_loading")]
     if not len(fetching):
         return fetching
-    waiting = columns.pid[_begins(columns.name, LOADER_PREFIX)]
+    waiting = columns.pid[_begins(columns.name, LOADER_PREFIX) | (columns.told == LOADING)]
     training = columns.pid[np.isin(phase, (BACKWARD, OPTIMIZER, ZERO_GRAD))]
     return np.setdiff1d(fetching, np.concatenate([waiting, training]))
 

@@ -74,7 +74,10 @@ def derive(
         }
     )
     attributes = pl.Series([*log.attributes, None], dtype=pl.String)
-    texts = attributes.gather(np.where(spans.attributes < 0, len(log.attributes), spans.attributes))
+    place = np.where(spans.attributes < 0, len(log.attributes), spans.attributes)
+    texts = attributes.gather(place)
+    told = _told_phases(log.attributes).gather(np.where(spans.category == 0, -1, place))
+    frame = frame.with_columns(told=told)
     communication = frame.with_columns(process=process, attributes=texts).with_row_index("row")
     exchanged = collectives(
         communication.filter(pl.col("category") == "communication").sort("start_ns"),
@@ -118,6 +121,13 @@ def _told_by_attributes(texts: list[str]) -> tuple[NDArray[np.bool_], Rows]:
             told = json.loads(text).get("step_num")
             number[row] = told if isinstance(told, int) and 0 <= told < 1 << 63 else -1
     return compiled, number
+
+
+def _told_phases(texts: list[str]) -> pl.Series:
+    """Return the phase that each of these attributes tells, null for none; one more is null."""
+    found = [json.loads(text).get("phase") if '"phase"' in text else None for text in texts]
+    known = [phase if phase in PHASES else None for phase in found]
+    return pl.Series([*known, None], dtype=pl.String)
 
 
 def _groups(manifest: Manifest) -> Mapping[str, Mapping[str, Any]]:
