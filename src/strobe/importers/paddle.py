@@ -1,0 +1,582 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The protobuf of Paddle's profiler (2.3 to 3.3): a tree of events for each thread.
+
+    NodeTreesProto
+      1 version  2 span_index  3 thread_trees  4 extra_info  5 device_property
+        ThreadNodeTreeProto
+          1 thread_id  2 host_nodes, breadth first, the first one a root that is no event
+            HostTraceEventNodeProto
+              1 id  2 parentid  3 the event  4 runtime_nodes  5 mem_nodes  6 op_supplement_nodes
+
+The file says of some types that they do not exist: Paddle writes numbers that its own reader
+refuses. Here a type is a number.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strobe.errors import FormatError
+from strobe.importers.events import Allocations, Events, Int8, Int32, Int64
+from strobe.importers.wire import Found, Kind, Ranges, WireFile
+from strobe.model.tables import CATEGORIES
+
+EVENT_TYPES = (
+    *("Operator", "Dataloader", "ProfileStep", "CudaRuntime", "Kernel", "Memcpy", "Memset"),
+    *("UserDefined", "OperatorInner", "Forward", "Backward", "Optimization", "Communication"),
+    *("PythonOp", "PythonUserDefined", "DygraphKernelLaunch", "StaticKernelLaunch"),
+)
+"""TracerEventType of Paddle 3.3.1; a later one may have more."""
+_MOST_TYPE = 1 << 20
+MEMORY_TYPES = ("Allocate", "Free", "ReservedAllocate", "ReservedFree")
+
+_CATEGORY = {
+    **dict.fromkeys(("Operator", "OperatorInner", "PythonOp"), "operator"),
+    **dict.fromkeys(("DygraphKernelLaunch", "StaticKernelLaunch"), "operator"),
+    "CudaRuntime": "runtime",
+    "Kernel": "kernel",
+    "Memcpy": "copy",
+    "Memset": "copy",
+    "Communication": "communication",
+}
+_OTHER = "annotation"
+_PHASE = {
+    "Dataloader": "data_loading",
+    "Forward": "forward",
+    "Backward": "backward",
+    "Optimization": "optimizer",
+}
+_BACKWARD = re.compile(r"(Global|Local)_\w*GradNode\w*|pd_op\.\w+_grad_?|backward")
+"""What computes gradients, in dygraph and in a static program."""
+_OPTIMIZER = re.compile(
+    r"pd_op\.(adadelta|adagrad|adam|adamax|adamw|asgd|fused_adam|lamb|merged_adam|merged_momentum|"
+    r"momentum|nadam|radam|rmsprop|rprop|sgd)_?"
+)
+"""What updates parameters in a static program; in dygraph an event of Python's is around it."""
+_PLACE = re.compile(r"Place\((\w+)(?::(\d+))?\)")
+_PINNED = ("cpu", "gpu_pinned", "xpu_pinned")
+
+
+@dataclass(frozen=True)
+class HostEvents:
+    """Events of threads; one row each, in the order of the file. Numbers are as Paddle wrote them.
+
+    A node that is only the root of its thread's tree is not among them.
+    """
+
+    name: Int32
+    """Place in `names`, as `callstack`."""
+    type: Int64
+    start_ns: Int64
+    end_ns: Int64
+    pid: Int64
+    tid: Int64
+    parent: Int64
+    """Row, -1 for none."""
+    op_id: Int64
+    callstack: Int32
+    inputs: Int32
+    """Place in `inputs` of the trace, -1 for none."""
+    correlation: Int64
+    """Of a call of the runtime, else -1."""
+
+
+@dataclass(frozen=True)
+class DeviceEvents:
+    """What ran on devices; `details` are the other numbers that Paddle has of it, by name."""
+
+    name: Int32
+    type: Int64
+    start_ns: Int64
+    end_ns: Int64
+    device: Int64
+    context: Int64
+    stream: Int64
+    correlation: Int64
+    host: Int64
+    """Row of the call of the runtime that launched it."""
+    details: Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class MemoryEvents:
+    """Allocations; `place` is a place in `names`."""
+
+    time_ns: Int64
+    type: Int64
+    address: Int64
+    pid: Int64
+    tid: Int64
+    bytes: Int64
+    place: Int32
+    current_allocated: Int64
+    current_reserved: Int64
+    peak_allocated: Int64
+    peak_reserved: Int64
+    host: Int64
+    """Row of the event that was open, -1 for none."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """All that a file holds."""
+
+    version: str
+    span_index: int
+    names: list[str]
+    inputs: list[dict[str, Any]]
+    """Shapes and dtypes of an operator's inputs, by their names."""
+    host: HostEvents
+    device: DeviceEvents
+    memory: MemoryEvents
+    extra_info: dict[str, str]
+    device_properties: list[dict[str, Any]]
+
+
+def read(path: Path) -> Events:
+    """Return the events of a file.
+
+    Raises FormatError where it is damaged or no such file, OSError where it cannot be read.
+    """
+    return to_events(read_trace(path))
+
+
+def read_trace(path: Path) -> Trace:
+    """Return all that is in a file, as read() does."""
+    file = WireFile(path)
+    version, index, trees = file.columns(file.whole, [(1, "bytes"), (2, "varint"), (3, "count")])
+    text = file.texts(version)[0]
+    if not re.fullmatch(r"\d+(\.\d+){0,3}", text):
+        reason = "no profile of Paddle's (it begins with its version)"
+        raise FormatError(path, "byte 0", reason)
+    names = _Names(file)
+    nodes = file.find(file.find(file.whole, 3).ranges, 2)
+    if not trees[0]:
+        raise FormatError(path, "byte 0", "no profile of Paddle's (there are no threads in it)")
+    host, row_of_node, inputs = _host(file, nodes, names)
+    runtime, row_of_call = _runtime(file, nodes, names, row_of_node, first=len(host.name))
+    return Trace(
+        version=text,
+        span_index=int(index[0]),
+        device=_device(file, nodes, names, row_of_call),
+        memory=_memory(file, nodes, names, row_of_node),
+        host=_join(host, runtime),
+        names=names.texts,
+        inputs=inputs,
+        extra_info=_pairs(file, file.find(file.whole, 4).ranges),
+        device_properties=_properties(file),
+    )
+
+
+class _Names:
+    """The texts of a file, each once."""
+
+    def __init__(self, file: WireFile) -> None:
+        self._file = file
+        self._places: dict[bytes, int] = {}
+
+    def number(self, ranges: Ranges) -> Int32:
+        data, places = self._file.data, self._places
+        pairs = zip(ranges.begin.tolist(), ranges.end.tolist(), strict=True)
+        found = [
+            places.setdefault(data[begin:end] if begin >= 0 else b"", len(places))
+            for begin, end in pairs
+        ]
+        return np.array(found, np.int32)
+
+    @property
+    def texts(self) -> list[str]:
+        return [text.decode(errors="replace") for text in self._places]
+
+
+def _inner(file: WireFile, within: Ranges) -> Ranges:
+    """Return the first field of each message: the event in a node."""
+    ranges: Ranges = file.columns(within, [(1, "bytes")])[0]
+    return _present(ranges)
+
+
+def _present(ranges: Ranges) -> Ranges:
+    """Return the ranges; one of a message that is absent is empty."""
+    absent = ranges.begin < 0
+    return Ranges(np.where(absent, 0, ranges.begin), np.where(absent, 0, ranges.end))
+
+
+def _host(
+    file: WireFile, nodes: Found, names: _Names
+) -> tuple[HostEvents, Int64, list[dict[str, Any]]]:
+    """Return the events, the row of each node (-1 for a root), and the inputs of operators."""
+    number, above, event = file.columns(nodes.ranges, [(1, "varint"), (2, "varint"), (3, "bytes")])
+    fields: Sequence[tuple[int, Kind]] = [
+        *((1, "bytes"), (2, "varint"), (3, "varint"), (4, "varint")),
+        *((5, "varint"), (6, "varint")),
+    ]
+    text, kind, start_ns, end_ns, pid, tid = file.columns(_present(event), fields)
+    is_event = (above >= 0) & (event.begin >= 0)
+    row_of_node = np.where(is_event, np.cumsum(is_event) - 1, -1)
+    chosen = np.flatnonzero(is_event)
+    parent = _parents(nodes.parent, number, above)
+    op_id, callstack, place, inputs = _supplements(file, nodes, names)
+    _check_times(file, start_ns[chosen], end_ns[chosen])
+    host = HostEvents(
+        name=names.number(text[chosen]),
+        type=np.clip(kind[chosen], -1, _MOST_TYPE),
+        start_ns=start_ns[chosen],
+        end_ns=end_ns[chosen],
+        pid=pid[chosen],
+        tid=tid[chosen],
+        parent=np.append(row_of_node, -1)[parent[chosen]],
+        op_id=op_id[chosen],
+        callstack=callstack[chosen],
+        inputs=place[chosen],
+        correlation=np.full(len(chosen), -1),
+    )
+    return host, row_of_node, inputs
+
+
+def _check_times(file: WireFile, start_ns: Int64, end_ns: Int64) -> None:
+    wrong = np.flatnonzero((start_ns < 0) | (end_ns < start_ns))
+    if len(wrong):
+        where = f"event {wrong[0]}"
+        raise FormatError(file.path, where, "it ends before it begins, or is of no known time")
+
+
+def _parents(tree: Int64, number: Int64, above: Int64) -> Int64:
+    """Return the place of the node above each in the same tree, which comes first; -1 for none."""
+    count = len(number)
+    distinct, code = np.unique(np.concatenate([number, above]), return_inverse=True)
+    key, wanted = tree * len(distinct) + code[:count], tree * len(distinct) + code[count:]
+    order = np.argsort(key, kind="stable")
+    place = np.minimum(np.searchsorted(key[order], wanted), max(0, count - 1))
+    found = order[place]
+    return np.where((key[found] == wanted) & (found < np.arange(count)), found, -1)
+
+
+def _supplements(
+    file: WireFile, nodes: Found, names: _Names
+) -> tuple[Int64, Int32, Int32, list[dict[str, Any]]]:
+    """Return what Paddle recorded of operators beside their times, node by node."""
+    op_id = np.zeros(len(nodes.ranges), np.int64)
+    callstack = np.full(len(nodes.ranges), -1, np.int32)
+    place = np.full(len(nodes.ranges), -1, np.int32)
+    found = file.find(nodes.ranges, 6)
+    if not len(found.ranges):
+        return op_id, callstack, place, []
+    shapes, dtypes, stack, number = file.columns(
+        _inner(file, found.ranges), [(5, "bytes"), (6, "bytes"), (7, "bytes"), (8, "varint")]
+    )
+    op_id[found.parent] = number
+    callstack[found.parent] = names.number(stack)
+    inputs = [
+        {"shapes": one, "dtypes": other}
+        for one, other in zip(
+            _named(file, shapes, _shape_lists), _named(file, dtypes, _text_lists), strict=True
+        )
+    ]
+    place[found.parent] = np.arange(len(inputs))
+    return op_id, callstack, place, inputs
+
+
+def _named(file: WireFile, within: Ranges, read_values: Any) -> list[dict[str, Any]]:
+    """Return the maps {name: list}: names are field 1, lists field 2, in the same order."""
+    within = _present(within)
+    keys, values = file.find(within, 1), file.find(within, 2)
+    texts, lists = file.texts(keys.ranges), read_values(file, values.ranges)
+    found: list[dict[str, Any]] = [{} for _ in range(len(within))]
+    key_rows, value_rows = _grouped(keys.parent, texts), _grouped(values.parent, lists)
+    for row, mine in key_rows.items():
+        found[row] = dict(zip(mine, value_rows.get(row, []), strict=False))
+    return found
+
+
+def _grouped(parent: Int64, values: Sequence[Any]) -> dict[int, list[Any]]:
+    found: dict[int, list[Any]] = {}
+    for row, value in zip(parent.tolist(), values, strict=True):
+        found.setdefault(row, []).append(value)
+    return found
+
+
+def _shape_lists(file: WireFile, within: Ranges) -> list[list[list[int]]]:
+    shapes = file.find(within, 1)
+    parent, sizes = file.numbers(shapes.ranges, 1)
+    by_shape = _grouped(parent, sizes.tolist())
+    each = [by_shape.get(row, []) for row in range(len(shapes.ranges))]
+    by_list = _grouped(shapes.parent, each)
+    return [by_list.get(row, []) for row in range(len(within))]
+
+
+def _text_lists(file: WireFile, within: Ranges) -> list[list[str]]:
+    found = file.find(within, 1)
+    by_list = _grouped(found.parent, file.texts(found.ranges))
+    return [by_list.get(row, []) for row in range(len(within))]
+
+
+def _runtime(
+    file: WireFile, nodes: Found, names: _Names, row_of_node: Int64, *, first: int
+) -> tuple[HostEvents, Int64]:
+    """Return the calls of a device's runtime, and the row of each when they follow the others."""
+    found = file.find(nodes.ranges, 4)
+    text, start_ns, end_ns, pid, tid, correlation = file.columns(
+        _inner(file, found.ranges),
+        [(1, "bytes"), *((number, "varint") for number in range(2, 7))],
+    )
+    _check_times(file, start_ns, end_ns)
+    count = len(found.ranges)
+    calls = HostEvents(
+        name=names.number(text),
+        type=np.full(count, EVENT_TYPES.index("CudaRuntime")),
+        start_ns=start_ns,
+        end_ns=end_ns,
+        pid=pid,
+        tid=tid,
+        parent=row_of_node[found.parent],
+        op_id=np.zeros(count, np.int64),
+        callstack=np.full(count, -1, np.int32),
+        inputs=np.full(count, -1, np.int32),
+        correlation=correlation,
+    )
+    return calls, first + np.arange(count)
+
+
+def _join(host: HostEvents, calls: HostEvents) -> HostEvents:
+    if not len(calls.name):
+        return host
+    mine, others = vars(host), vars(calls)
+    return HostEvents(**{name: np.concatenate([mine[name], others[name]]) for name in mine})
+
+
+_KERNEL = (
+    *("block_x", "block_y", "block_z", "grid_x", "grid_y", "grid_z", "dynamic_shared_memory"),
+    *("static_shared_memory", "registers_per_thread", "local_memory_per_thread"),
+    *("local_memory_total", "queued", "submitted", "completed"),
+)
+_KERNEL_FLOATS = ("blocks_per_sm", "warps_per_sm", "occupancy")
+
+
+def _device(file: WireFile, nodes: Found, names: _Names, row_of_call: Int64) -> DeviceEvents:
+    calls = file.find(nodes.ranges, 4)
+    found = file.find(calls.ranges, 2)
+    text, *numbers, kernel, copy, fill = file.columns(
+        _inner(file, found.ranges),
+        [
+            (1, "bytes"),
+            *((number, "varint") for number in range(2, 9)),
+            *((number, "bytes") for number in (9, 10, 11)),
+        ],
+    )
+    kind, start_ns, end_ns, device, context, stream, correlation = numbers
+    _check_times(file, start_ns, end_ns)
+    details = dict(
+        zip(
+            (*_KERNEL, *_KERNEL_FLOATS),
+            file.columns(
+                _present(kernel),
+                [
+                    *((place + 1, "varint") for place in range(len(_KERNEL))),
+                    *((place + 15, "float") for place in range(len(_KERNEL_FLOATS))),
+                ],
+            ),
+            strict=True,
+        )
+    )
+    copied, *kinds = file.columns(_present(copy), [(1, "varint"), *_texts_of(2, 3, 4)])
+    filled, memory_kind, value = file.columns(
+        _present(fill), [(1, "varint"), (2, "bytes"), (3, "varint")]
+    )
+    details |= {"num_bytes": copied + filled, "value": value}
+    kind_names = ("copy_kind", "src_kind", "dst_kind", "memory_kind")
+    details |= {
+        name: names.number(each)
+        for name, each in zip(kind_names, (*kinds, memory_kind), strict=True)
+    }
+    return DeviceEvents(
+        name=names.number(text),
+        type=np.clip(kind, -1, _MOST_TYPE),
+        start_ns=start_ns,
+        end_ns=end_ns,
+        device=device,
+        context=context,
+        stream=stream,
+        correlation=correlation,
+        host=row_of_call[found.parent],
+        details=details,
+    )
+
+
+def _texts_of(*numbers: int) -> list[tuple[int, Kind]]:
+    return [(number, "bytes") for number in numbers]
+
+
+def _memory(file: WireFile, nodes: Found, names: _Names, row_of_node: Int64) -> MemoryEvents:
+    found = file.find(nodes.ranges, 5)
+    *numbers, place, allocated, reserved, peak_allocated, peak_reserved = file.columns(
+        _inner(file, found.ranges),
+        [
+            *((number, "varint") for number in range(1, 7)),
+            (7, "bytes"),
+            *((number, "varint") for number in range(8, 12)),
+        ],
+    )
+    time_ns, kind, address, pid, tid, size = numbers
+    return MemoryEvents(
+        time_ns=time_ns,
+        type=kind,
+        address=address,
+        pid=pid,
+        tid=tid,
+        bytes=size,
+        place=names.number(place),
+        current_allocated=allocated,
+        current_reserved=reserved,
+        peak_allocated=peak_allocated,
+        peak_reserved=peak_reserved,
+        host=row_of_node[found.parent],
+    )
+
+
+def _pairs(file: WireFile, within: Ranges) -> dict[str, str]:
+    key, value = file.columns(within, [(1, "bytes"), (2, "bytes")])
+    return dict(zip(file.texts(key), file.texts(value), strict=True))
+
+
+_PROPERTIES = (
+    *("total_global_memory", "compute_major", "compute_minor", "max_threads_per_block"),
+    *("max_threads_per_multiprocessor", "regs_per_block", "regs_per_multiprocessor", "warp_size"),
+    *("shared_memory_per_block", "shared_memory_per_multiprocessor", "sm_count"),
+    "shared_memory_per_block_optin",
+)
+
+
+def _properties(file: WireFile) -> list[dict[str, Any]]:
+    found = file.find(file.whole, 5).ranges
+    number, text, *others = file.columns(
+        found,
+        [(1, "varint"), (2, "bytes"), *((place + 3, "varint") for place in range(12))],
+    )
+    names = file.texts(text)
+    return [
+        {
+            "id": int(number[row]),
+            "name": names[row],
+            **{key: int(column[row]) for key, column in zip(_PROPERTIES, others, strict=True)},
+        }
+        for row in range(len(found))
+    ]
+
+
+def to_events(trace: Trace) -> Events:
+    """Return a trace as the columns that all importers return."""
+    host, device = trace.host, trace.device
+    category, text_of, texts = _describe(trace)
+    start_ns = np.concatenate([host.start_ns, device.start_ns])
+    none = np.full(len(device.name), -1)
+    return Events(
+        base_ns=0,
+        names=trace.names,
+        texts=texts,
+        name=np.concatenate([host.name, device.name]),
+        category=category,
+        start_ns=start_ns,
+        dur_ns=np.concatenate([host.end_ns, device.end_ns]) - start_ns,
+        pid=np.concatenate([host.pid, device.device]),
+        tid=np.concatenate([host.tid, device.stream]),
+        sequence=np.full(len(start_ns), -1),
+        forward_thread=np.full(len(start_ns), -1),
+        correlation=np.concatenate([host.correlation, device.correlation]),
+        device=np.concatenate([np.full(len(host.name), -1), device.device]).astype(np.int32),
+        stream=np.concatenate([np.full(len(host.name), -1), device.stream]),
+        attributes=np.concatenate([text_of, none.astype(np.int32)]),
+        allocations=_allocations(trace),
+        threads=_threads(trace),
+        skipped=_skipped(trace),
+    )
+
+
+def _describe(trace: Trace) -> tuple[Int8, Int32, list[str]]:
+    """Return category and attributes, by type and name; each pair of them is looked at once."""
+    host, device = trace.host, trace.device
+    key = np.concatenate([host.type, device.type]) * (len(trace.names) + 1)
+    key += np.concatenate([host.name, device.name])
+    distinct, place = np.unique(key, return_inverse=True)
+    texts: dict[str, int] = {}
+    categories, codes = [], []
+    for one in distinct.tolist():
+        number, name = divmod(one, len(trace.names) + 1)
+        kind = EVENT_TYPES[number] if 0 <= number < len(EVENT_TYPES) else str(number)
+        category, attributes = _meaning(kind, trace.names[name])
+        categories.append(CATEGORIES.index(category))
+        codes.append(texts.setdefault(json.dumps(attributes), len(texts)))
+    text_of = np.array(codes, np.int32)[place][: len(host.name)]
+    for row in np.flatnonzero(host.inputs >= 0).tolist():
+        inputs = trace.inputs[host.inputs[row]]
+        told = {"type": "Operator", **_flat(inputs)}
+        text_of[row] = texts.setdefault(json.dumps(told), len(texts))
+    return np.array(categories, np.int8)[place], text_of, list(texts)
+
+
+def _flat(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return shapes and dtypes as other frameworks have them: input after input."""
+    shapes = [shape for each in inputs["shapes"].values() for shape in each]
+    dtypes = [dtype for each in inputs["dtypes"].values() for dtype in each]
+    found = {"shapes": shapes, "dtypes": dtypes, "inputs": list(inputs["shapes"])}
+    return {name: value for name, value in found.items() if value}
+
+
+def _meaning(kind: str, name: str) -> tuple[str, dict[str, str]]:
+    """Return the category, and the attributes: Paddle's type, and the phase if it tells one."""
+    attributes = {"type": kind}
+    if kind in _PHASE:
+        attributes["phase"] = _PHASE[kind]
+    elif kind == "Operator" and _OPTIMIZER.fullmatch(name):
+        attributes["phase"] = "optimizer"
+    if kind in ("Operator", "OperatorInner", "UserDefined") and _BACKWARD.fullmatch(name):
+        return "backward", attributes
+    return _CATEGORY.get(kind, _OTHER), attributes
+
+
+def _allocations(trace: Trace) -> Allocations:
+    """Return what operators allocated and freed; what the allocator itself reserves is beside.
+
+    Of the host's memory Paddle reserves none, and the figure that it writes means nothing.
+    """
+    memory = trace.memory
+    chosen = np.flatnonzero(memory.type <= MEMORY_TYPES.index("Free"))
+    devices = np.array([_device_of(name) for name in trace.names] or [-1], np.int32)
+    device = devices[memory.place[chosen]]
+    return Allocations(
+        start_ns=memory.time_ns[chosen],
+        bytes=memory.bytes[chosen],
+        address=memory.address[chosen],
+        device=device,
+        pid=memory.pid[chosen],
+        tid=memory.tid[chosen],
+        allocated_bytes=memory.current_allocated[chosen],
+        reserved_bytes=np.where(device < 0, -1, memory.current_reserved[chosen]),
+    )
+
+
+def _device_of(place: str) -> int:
+    """Return the number in `Place(gpu:0)`, -1 for the host."""
+    match = _PLACE.fullmatch(place)
+    if match is None or match[1] in _PINNED:
+        return -1
+    return int(match[2] or 0)
+
+
+def _threads(trace: Trace) -> dict[tuple[int, int], str]:
+    pids = trace.host.pid
+    pid = int(pids[0]) if len(pids) else -1
+    return {(pid, int(key)): name for key, name in trace.extra_info.items() if key.isdigit()}
+
+
+def _skipped(trace: Trace) -> dict[str, int]:
+    kinds = [f"memory type {kind}" for kind in trace.memory.type[trace.memory.type > 1].tolist()]
+    return dict(Counter(kinds))
