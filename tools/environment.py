@@ -46,6 +46,7 @@ ENVIRONMENTS = {
     "bench": Environment(requirements=("bench",), install="wheel"),
     "torch": Environment(requirements=("test", "torch", "trainers"), install="wheel"),
     "jax": Environment(requirements=("test", "jax"), install="wheel"),
+    "paddle": Environment(requirements=("test", "paddle"), install="wheel"),
     "bench-torch": Environment(requirements=("torch",), install="wheel"),
     "bench-paddle": Environment(requirements=("paddle",), install="wheel"),
     "bench-jax": Environment(requirements=("jax",), install="wheel"),

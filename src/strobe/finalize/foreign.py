@@ -25,7 +25,7 @@ from strobe.finalize.gather import (
     concatenate,
     concatenate_memory,
 )
-from strobe.importers import kineto, xspace
+from strobe.importers import kineto, paddle, xspace
 from strobe.importers.events import Alignment, Events, align
 from strobe.model.tables import CATEGORIES
 from strobe.model.text import escape
@@ -38,7 +38,11 @@ _COMMUNICATION = CATEGORIES.index("communication")
 
 
 # The reader that a source names -> what it is
-READERS: dict[str, Callable[[Path], Events]] = {"kineto": kineto.read, "xspace": xspace.read}
+READERS: dict[str, Callable[[Path], Events]] = {
+    "kineto": kineto.read,
+    "xspace": xspace.read,
+    "paddle": paddle.read,
+}
 
 
 @dataclass

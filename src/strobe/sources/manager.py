@@ -26,7 +26,11 @@ from strobe.record.messages import show
 from strobe.record.source import Report, Source, Wants
 
 # framework -> the module whose `source` is ours
-SOURCES = {"torch": "strobe.sources.torch.source", "jax": "strobe.sources.jax.source"}
+SOURCES = {
+    "torch": "strobe.sources.torch.source",
+    "jax": "strobe.sources.jax.source",
+    "paddle": "strobe.sources.paddle.source",
+}
 
 
 @dataclass

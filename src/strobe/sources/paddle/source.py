@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PaddlePaddle as a source: operators by its native profiler, the rest by hooks."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import weakref
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from strobe.errors import CaptureError, StateError, UsageError
+from strobe.record import recorder
+from strobe.record.messages import show
+from strobe.record.source import Report, Wants, announce_trace
+from strobe.sources import manager
+from strobe.sources.paddle import communication, loading
+from strobe.sources.paddle.annotations import Annotations
+from strobe.sources.paddle.patches import Patches
+from strobe.sources.paddle.session import ANCHOR, PaddleSession
+
+SECONDS_VARIABLE = "STROBE_PADDLE_SECONDS"
+_MOST_SECONDS = 60.0
+"""Paddle keeps all events of a window in memory, and 15 times as much while it stops."""
+
+_DRIVEN = "its native profiler, driven directly"
+_NO_SHAPES = "Paddle 3 does not record the shapes of an operator's inputs"
+_MISSING = {
+    "record_shapes": _NO_SHAPES,
+    "with_flops": f"{_NO_SHAPES}, without which FLOPs are not known",
+}
+
+
+class PaddleSource:
+    """Operators by Paddle's native profiler (class B); layers, phases and loading by hooks (A)."""
+
+    name = "paddle"
+    framework = "paddle"
+    answers = frozenset(
+        {
+            *("profile_memory", "with_modules", "data_process", "activities"),
+            *_MISSING,
+        }
+    )
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # the user's profiler may come in any thread
+        self._annotations = Annotations(on_step=self._stepped, on_late=self._end_early)
+        self._patches = Patches()
+        self._session: PaddleSession | None = None
+        self._wants: Wants | None = None
+        self._log: Path | None = None
+        self._limits: list[str] = []
+        self._recorded = False
+        self._missing: dict[str, str] = {}
+        self._marker: weakref.ref[Any] | None = None
+        self._sessions = 0
+
+    def examine(self) -> dict[str, Any]:
+        """Return which way would be taken, without importing Paddle."""
+        try:
+            found = version("paddlepaddle")
+        except PackageNotFoundError:  # a build for a device has another name
+            found = "unknown"
+        return {"path": "native", "reason": _DRIVEN, "version": found}
+
+    def attach(self) -> None:
+        """Put the hooks in place."""
+        problems = [*self._annotations.attach(), *loading.attach()]
+        self._patches.put("paddle.profiler.profiler", "_Profiler", self._stand_in)
+        communication.attach()
+        self._missing = dict(_MISSING)
+        if problems:
+            self._missing["data_process"] = "; ".join(problems)
+        if not _has_device():
+            self._missing["activities"] = "this build of Paddle has no accelerator"
+
+    def detach(self) -> None:
+        """Undo it."""
+        self._patches.undo()
+        self._annotations.detach()
+        loading.detach()
+        communication.detach()
+        self._marker = None
+
+    def open(self, wants: Wants, log: Path) -> None:
+        """Record with what is wanted."""
+        with self._lock:
+            if self._wants == wants:
+                return
+            if self._wants is not None:
+                self._pause(log)
+            self._resume(wants, log)
+
+    def close(self, log: Path, remaining: Wants | None) -> Report:
+        """Stop, and go on for the windows that are still open."""
+        with self._lock:
+            self._pause(log)
+            recorded, limits = self._recorded, self._limits
+            if remaining is not None:
+                self._resume(remaining, log)
+        return Report(
+            source_class="B",
+            path="native" if recorded else "hooks",
+            reason="; ".join([_DRIVEN, *limits] if recorded else limits),
+            missing=dict(self._missing),
+            facts={"version": import_module("paddle").__version__, **communication.describe()},
+        )
+
+    def _resume(self, wants: Wants, log: Path) -> None:
+        self._limits, self._recorded = [], False
+        self._wants, self._log = wants, log
+        self._annotations.resume(modules=wants.modules)
+        session = PaddleSession()
+        seconds = _most_seconds()
+        if wants.memory:
+            _write_alive(log)
+        try:
+            session.start(memory=wants.memory)
+        except (CaptureError, StateError) as error:
+            self._limit(f"operators are not recorded: {error}")
+            return
+        self._session, self._recorded = session, True
+        self._annotations.limit(seconds)
+
+    def _pause(self, log: Path) -> None:
+        self._wants = None
+        self._annotations.pause()
+        self._stop(log)
+
+    def _stop(self, log: Path) -> None:
+        """Stop the native profiler, if it runs, and tell the finalizer of its file."""
+        session, self._session = self._session, None
+        if session is None:
+            return
+        self._sessions += 1
+        path = log / f"paddle-{os.getpid()}-{self._sessions}.pb"
+        try:
+            session.stop(path)
+        except CaptureError as error:
+            self._limit(str(error))
+            return
+        announce_trace(
+            path,
+            source=self.name,
+            reader="paddle",
+            anchor_name=ANCHOR,
+            anchors=session.anchors,
+            notes=[],
+        )
+
+    def _end_early(self) -> None:
+        """The bound is reached: what Paddle holds must not grow for ever."""
+        with self._lock:
+            if self._session is not None and self._log is not None:
+                self._stop(self._log)
+                self._limit(
+                    f"operators are recorded for {_most_seconds():g} s of a window at most; "
+                    f"make it shorter, or set {SECONDS_VARIABLE}"
+                )
+
+    def _limit(self, text: str) -> None:
+        self._limits.append(text)
+        show(f"paddle: {text}")
+
+    def _stepped(self, optimizer: Any) -> None:
+        """A step ends with that of the optimizer which was the first to make one."""
+        marker = self._marker() if self._marker is not None else None
+        if marker is None:
+            self._marker = weakref.ref(optimizer)
+        if marker is None or marker is optimizer:
+            manager.step_ended()
+
+    def _stand_in(self, native: Any) -> Any:
+        return _Door(native, self._give_way)
+
+    def _give_way(self) -> None:
+        """The user's own profiler begins, and there can be one."""
+        with self._lock:
+            if self._session is not None and self._log is not None:
+                self._stop(self._log)
+                self._limit("operators are recorded up to the start of paddle.profiler only")
+
+
+class _Door:
+    """What paddle.profiler makes its native profilers by; there is none before it is needed."""
+
+    def __init__(self, native: Any, give_way: Any) -> None:
+        self._native = native
+        self._give_way = give_way
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._native, name)
+
+    def create(self, *arguments: Any) -> _Later:
+        return _Later(self._native, self._give_way, arguments)
+
+
+class _Later:
+    """A native profiler of the user's, from its first prepare() on."""
+
+    def __init__(self, kind: Any, give_way: Any, arguments: tuple[Any, ...]) -> None:
+        self._kind = kind
+        self._give_way = give_way
+        self._arguments = arguments
+        self._native: Any = None
+
+    def prepare(self) -> None:
+        if self._native is None:
+            self._give_way()
+            self._native = self._kind.create(*self._arguments)
+        self._native.prepare()
+
+    def start(self) -> None:
+        self._native.start()
+
+    def stop(self) -> Any:
+        return self._native.stop()
+
+
+def _most_seconds() -> float:
+    """Return the bound. Raises UsageError."""
+    text = os.environ.get(SECONDS_VARIABLE, "")
+    try:
+        seconds = float(text) if text else _MOST_SECONDS
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        message = f"{SECONDS_VARIABLE}={text!r}: must be a number above 0, or not be set"
+        raise UsageError(message)
+    return seconds
+
+
+def _has_device() -> bool:
+    paddle = import_module("paddle")
+    if paddle.is_compiled_with_cuda() or paddle.is_compiled_with_xpu():
+        return True
+    return bool(paddle.device.get_all_custom_device_type())
+
+
+def _write_alive(log: Path) -> None:
+    """Write what Paddle has in use into the log: one block for all, since it does not list them."""
+    core = import_module("paddle.base.core")
+    start_ns = recorder.core.clock_ns()
+    bytes_in_use = core.host_memory_stat_current_value("Allocated", 0)
+    content = {"pid": os.getpid(), "start_ns": start_ns, "storages": [(0, bytes_in_use, -1)]}
+    (log / f"alive-{os.getpid()}-{start_ns}.json").write_text(json.dumps(content))
+
+
+source = PaddleSource()
