@@ -122,16 +122,17 @@ def derived_steps(spans: pl.DataFrame, number: NDArray[np.int64] | None = None) 
 
     A step of kind `annotation` is a span of that category with a `number`, which is -1 for all
     others. The steps have these numbers if they rise, else they are counted.
-    Without such, a step of kind `optimizer` ends with an Optimizer.step#..., or an annotation that
-    tells that it is of that phase, and begins with the end of the last one, the first with the
-    first wait for a loader, or else the first span of the lane. Several optimizers are one step if
-    no data is loaded between them, or, in a program whose loop loads none, if no forward is.
+    Without such, a step of kind `optimizer` ends with an Optimizer.step#..., an annotation that
+    tells that it is of that phase, or what tells that it ends one; it begins with the end of the
+    last one, the first with the first wait for a loader, or else the first span of the lane.
+    Several optimizers are one step if no data is loaded between them, or, in a program whose loop
+    loads none, if no forward is.
     Without an optimizer, a step of kind `batch` begins with a wait for the loader, unless nothing
     follows before the next wait, and ends with the next one, the last with the lane's last span.
     With neither, there are none.
 
     The lane is that with the most such spans. Reads name, phase, lane, start_ns, dur_ns, parent,
-    unfinished and, if they are there, category and told of a whole table of spans, sorted.
+    unfinished and, if they are there, category, told and ends of a whole table of spans, sorted.
     Columns: those of the table `steps`.
     """
     if number is not None:
@@ -147,6 +148,8 @@ def derived_steps(spans: pl.DataFrame, number: NDArray[np.int64] | None = None) 
         annotation = (spans["category"].cast(pl.String) == "annotation").to_numpy()
         optimizer = optimizer | (annotation & (told == OPTIMIZER))
         loader = loader | (annotation & (told == LOADING))
+    if "ends" in spans.columns:
+        optimizer = optimizer | (spans["ends"] == "step").fill_null(False).to_numpy()
     optimizer &= ~is_inside(optimizer, parent)
     loader &= ~is_inside(loader, parent)
     lanes = spans["lane"].to_numpy()

@@ -76,8 +76,11 @@ def derive(
     attributes = pl.Series([*log.attributes, None], dtype=pl.String)
     place = np.where(spans.attributes < 0, len(log.attributes), spans.attributes)
     texts = attributes.gather(place)
-    told = _told_phases(log.attributes).gather(np.where(spans.category == 0, -1, place))
-    frame = frame.with_columns(told=told)
+    of_framework = np.where(spans.category == 0, len(log.attributes), place)
+    frame = frame.with_columns(
+        told=_told("phase", PHASES, log.attributes).gather(of_framework),
+        ends=_told("ends", ("step",), log.attributes).gather(of_framework),
+    )
     communication = frame.with_columns(process=process, attributes=texts).with_row_index("row")
     exchanged = collectives(
         communication.filter(pl.col("category") == "communication").sort("start_ns"),
@@ -123,10 +126,10 @@ def _told_by_attributes(texts: list[str]) -> tuple[NDArray[np.bool_], Rows]:
     return compiled, number
 
 
-def _told_phases(texts: list[str]) -> pl.Series:
-    """Return the phase that each of these attributes tells, null for none; one more is null."""
-    found = [json.loads(text).get("phase") if '"phase"' in text else None for text in texts]
-    known = [phase if phase in PHASES else None for phase in found]
+def _told(key: str, values: tuple[str, ...], texts: list[str]) -> pl.Series:
+    """Return what each of these attributes tells of itself, null for nothing; one more is null."""
+    found = [json.loads(text).get(key) if f'"{key}"' in text else None for text in texts]
+    known = [value if value in values else None for value in found]
     return pl.Series([*known, None], dtype=pl.String)
 
 

@@ -62,6 +62,8 @@ _OPTIMIZER = re.compile(
     r"momentum|nadam|radam|rmsprop|rprop|sgd)_?"
 )
 """What updates parameters in a static program; in dygraph an event of Python's is around it."""
+_RUN = "StandaloneExecutor::run"
+"""A static program, from the thread that runs it; its operators may be on others."""
 _PLACE = re.compile(r"Place\((\w+)(?::(\d+))?\)")
 _PINNED = ("cpu", "gpu_pinned", "xpu_pinned")
 
@@ -515,11 +517,25 @@ def _describe(trace: Trace) -> tuple[Int8, Int32, list[str]]:
         categories.append(CATEGORIES.index(category))
         codes.append(texts.setdefault(json.dumps(attributes), len(texts)))
     text_of = np.array(codes, np.int32)[place][: len(host.name)]
+    for row in _training_runs(trace).tolist():
+        told = {"type": "UserDefined", "ends": "step"}
+        text_of[row] = texts.setdefault(json.dumps(told), len(texts))
     for row in np.flatnonzero(host.inputs >= 0).tolist():
         inputs = trace.inputs[host.inputs[row]]
         told = {"type": "Operator", **_flat(inputs)}
         text_of[row] = texts.setdefault(json.dumps(told), len(texts))
     return np.array(categories, np.int8)[place], text_of, list(texts)
+
+
+def _training_runs(trace: Trace) -> Int64:
+    """Return the rows of the runs of static programs in which parameters were updated."""
+    host = trace.host
+    updates = np.array([_OPTIMIZER.fullmatch(name) is not None for name in trace.names] or [False])
+    update_ns = np.sort(host.start_ns[updates[host.name]])
+    runs = np.flatnonzero(np.array([name == _RUN for name in trace.names] or [False])[host.name])
+    first = np.searchsorted(update_ns, host.start_ns[runs])
+    last = np.searchsorted(update_ns, host.end_ns[runs])
+    return runs[last > first]
 
 
 def _flat(inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -46,6 +46,8 @@ class Annotations:
 
     def __init__(self, *, on_step: Callable[[Any], None], on_late: Callable[[], None]) -> None:
         """Call `on_step` after an optimizer's step, `on_late` at an event when limit() is over."""
+        self.native_is_ours = False
+        """Whether Paddle's native profiler, of which there is one, records for us."""
         self._on_step = on_step
         self._on_late = on_late
         self._patches = Patches()
@@ -115,7 +117,7 @@ class Annotations:
                 # Any of them may be begun again before it ends: a decorated function that recurs.
                 event.__dict__.setdefault(_OPEN, []).append(span)
                 span.begin()
-            if _theirs_is_active():
+            if _theirs_is_active() and not self.native_is_ours:
                 original(event)
 
         return begin
@@ -159,7 +161,7 @@ class Annotations:
         def wrap(original: _Function) -> _Function:
             @wraps(original)
             def call(*arguments: Any, **keywords: Any) -> Any:
-                if not self._recording:
+                if not self._recording or _theirs_is_active():  # who makes a RecordEvent of it
                     return original(*arguments, **keywords)
                 self._look_at_clock()
                 with recorder.core.source_span(name, _ANNOTATION, _PHASES[kind]):

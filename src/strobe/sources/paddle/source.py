@@ -124,6 +124,7 @@ class PaddleSource:
             self._limit(f"operators are not recorded: {error}")
             return
         self._session, self._recorded = session, True
+        self._annotations.native_is_ours = True
         self._annotations.limit(seconds)
 
     def _pause(self, log: Path) -> None:
@@ -136,6 +137,7 @@ class PaddleSource:
         session, self._session = self._session, None
         if session is None:
             return
+        self._annotations.native_is_ours = False
         self._sessions += 1
         path = log / f"paddle-{os.getpid()}-{self._sessions}.pb"
         try:
