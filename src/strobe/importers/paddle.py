@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,8 @@ EVENT_TYPES = (
 )
 """TracerEventType of Paddle 3.3.1; a later one may have more."""
 _MOST_TYPE = 1 << 20
+_MOST_DEPTH = 100
+_NEVER = np.iinfo(np.int64).max
 MEMORY_TYPES = ("Allocate", "Free", "ReservedAllocate", "ReservedFree")
 
 _CATEGORY = {
@@ -55,7 +57,9 @@ _PHASE = {
     "Backward": "backward",
     "Optimization": "optimizer",
 }
-_BACKWARD = re.compile(r"(Global|Local)_\w*GradNode\w*|pd_op\.\w+_grad_?|backward")
+_PROGRAM = "pd_op."
+_PROGRAM_BACKWARD = re.compile(r"pd_op\.\w+_grad_?")
+_BACKWARD = re.compile(rf"(Global|Local)_\w*GradNode\w*|{_PROGRAM_BACKWARD.pattern}|backward")
 """What computes gradients, in dygraph and in a static program."""
 _OPTIMIZER = re.compile(
     r"pd_op\.(adadelta|adagrad|adam|adamax|adamw|asgd|fused_adam|lamb|merged_adam|merged_momentum|"
@@ -63,7 +67,9 @@ _OPTIMIZER = re.compile(
 )
 """What updates parameters in a static program; in dygraph an event of Python's is around it."""
 _RUN = "StandaloneExecutor::run"
-"""A static program, from the thread that runs it; its operators may be on others."""
+_COMPILED_RUN = "interpreter_core_run"
+"""A static program, and a part of one that was compiled from dygraph, in the thread that runs it;
+its operators may be on others."""
 _PLACE = re.compile(r"Place\((\w+)(?::(\d+))?\)")
 _PINNED = ("cpu", "gpu_pinned", "xpu_pinned")
 
@@ -280,14 +286,14 @@ def _supplements(
     inputs = [
         {"shapes": one, "dtypes": other}
         for one, other in zip(
-            _named(file, shapes, _shape_lists), _named(file, dtypes, _text_lists), strict=True
+            _maps(file, shapes, _shape_lists), _maps(file, dtypes, _text_lists), strict=True
         )
     ]
     place[found.parent] = np.arange(len(inputs))
     return op_id, callstack, place, inputs
 
 
-def _named(file: WireFile, within: Ranges, read_values: Any) -> list[dict[str, Any]]:
+def _maps(file: WireFile, within: Ranges, read_values: Any) -> list[dict[str, Any]]:
     """Return the maps {name: list}: names are field 1, lists field 2, in the same order."""
     within = _present(within)
     keys, values = file.find(within, 1), file.find(within, 2)
@@ -520,6 +526,9 @@ def _describe(trace: Trace) -> tuple[Int8, Int32, list[str]]:
     for row in _training_runs(trace).tolist():
         told = {"type": "UserDefined", "ends": "step"}
         text_of[row] = texts.setdefault(json.dumps(told), len(texts))
+    for phase, rows in _phases_of_programs(trace).items():
+        told = {"type": "Operator", "phase": phase}
+        text_of[rows] = texts.setdefault(json.dumps(told), len(texts))
     for row in np.flatnonzero(host.inputs >= 0).tolist():
         inputs = trace.inputs[host.inputs[row]]
         told = {"type": "Operator", **_flat(inputs)}
@@ -527,15 +536,59 @@ def _describe(trace: Trace) -> tuple[Int8, Int32, list[str]]:
     return np.array(categories, np.int8)[place], text_of, list(texts)
 
 
+def _named(trace: Trace, holds: Callable[[str], Any]) -> NDArray[np.bool_]:
+    """Return which rows have a name for which it holds."""
+    return np.array([bool(holds(name)) for name in trace.names] or [False])[trace.host.name]
+
+
 def _training_runs(trace: Trace) -> Int64:
     """Return the rows of the runs of static programs in which parameters were updated."""
+    runs = np.flatnonzero(_named(trace, lambda name: name == _RUN))
+    return runs[_first_inside(trace, runs, _named(trace, _OPTIMIZER.fullmatch)) < _NEVER]
+
+
+def _first_inside(trace: Trace, runs: Int64, chosen: NDArray[np.bool_]) -> Int64:
+    """Return when the first of the chosen events began in each run, on any thread."""
+    begins = np.append(np.sort(trace.host.start_ns[chosen]), _NEVER)
+    first = begins[np.searchsorted(begins, trace.host.start_ns[runs])]
+    return np.where(first <= trace.host.end_ns[runs], first, _NEVER)
+
+
+def _phases_of_programs(trace: Trace) -> dict[str, Int64]:
+    """Return the rows of the operators of programs whose phase their names do not tell.
+
+    In a program with its own backward it is forward until that begins; what was compiled from
+    dygraph is run for the forward, and again inside a backward.
+    """
     host = trace.host
-    updates = np.array([_OPTIMIZER.fullmatch(name) is not None for name in trace.names] or [False])
-    update_ns = np.sort(host.start_ns[updates[host.name]])
-    runs = np.flatnonzero(np.array([name == _RUN for name in trace.names] or [False])[host.name])
-    first = np.searchsorted(update_ns, host.start_ns[runs])
-    last = np.searchsorted(update_ns, host.end_ns[runs])
-    return runs[last > first]
+    runs = np.flatnonzero(_named(trace, lambda name: name in (_RUN, _COMPILED_RUN)))
+    runs = runs[np.argsort(host.start_ns[runs], kind="stable")]
+    plain = _named(trace, lambda name: name.startswith(_PROGRAM) and not _tells(name))
+    rows = np.flatnonzero(plain & (host.type == EVENT_TYPES.index("Operator")))
+    if not len(runs) or not len(rows):
+        return {}
+    of_run = np.searchsorted(host.start_ns[runs], host.start_ns[rows], side="right") - 1
+    inside = (of_run >= 0) & (host.end_ns[rows] <= host.end_ns[runs[of_run]])
+    rows, of_run = rows[inside], of_run[inside]
+    gradient_ns = _first_inside(trace, runs, _named(trace, _PROGRAM_BACKWARD.fullmatch))
+    backward = _are_inside(host, runs, _named(trace, _BACKWARD.fullmatch))
+    is_forward = (host.start_ns[rows] < gradient_ns[of_run]) & ~backward[of_run]
+    return {"forward": rows[is_forward], "backward": rows[backward[of_run]]}
+
+
+def _tells(name: str) -> bool:
+    return bool(_BACKWARD.fullmatch(name) or _OPTIMIZER.fullmatch(name))
+
+
+def _are_inside(host: HostEvents, rows: Int64, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return whether any of the events around each row is a chosen one."""
+    parent, chosen = np.append(host.parent, -1), np.append(chosen, False)
+    found = np.zeros(len(rows), bool)
+    above = rows
+    for _ in range(_MOST_DEPTH):
+        above = np.where(above >= 0, parent[above], -1)
+        found |= (above >= 0) & chosen[above]
+    return found
 
 
 def _flat(inputs: Mapping[str, Any]) -> dict[str, Any]:

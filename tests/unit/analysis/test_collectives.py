@@ -119,3 +119,30 @@ def test_a_compiled_collective_is_an_operator_on_each_device() -> None:
     ]
     passes = ["all-reduce-promotion", "all_to_all_decomposer", "all-reduce.x", "reduce-window"]
     assert not any(is_communication(name) for name in passes)
+
+
+TOLD = {"collective": "all_reduce", "group": "0", "bytes": 40, "dtype": "float32"}
+
+
+def test_a_call_that_waits_for_itself_is_all_waiting() -> None:
+    spans = table(
+        ("paddle.distributed.all_reduce", 0, 10, 30, {**TOLD, "synchronous": True}),
+        ("task.wait", 0, 12, 29, {}),
+    ).with_columns(parent=pl.Series([None, 10], dtype=pl.Int64))
+
+    (row,) = collectives(spans, GROUPS).to_dicts()
+
+    expected = {"name": "all_reduce", "backend": "gloo", "group": "0", "ranks": "[0, 1]"}
+    expected |= {"bytes": 40, "dtype": "float32", "start_ns": 10, "dur_ns": 20, "wait_ns": 20}
+    assert row == {**expected, "span": 10, "work": None}
+
+
+def test_a_call_that_is_waited_for_later_ends_with_the_wait() -> None:
+    spans = table(
+        ("paddle.distributed.all_reduce", 0, 10, 15, {**TOLD, "synchronous": False}),
+        ("task.wait", 0, 40, 48, {}),
+    )
+
+    (row,) = collectives(spans, GROUPS).to_dicts()
+
+    assert (row["start_ns"], row["dur_ns"], row["wait_ns"]) == (10, 38, 5 + 8)

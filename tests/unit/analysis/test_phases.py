@@ -275,3 +275,28 @@ def test_neither_compiled_operators_nor_mere_calls_of_a_runtime_tell_a_phase():
 
     assert phases(trace, links).to_list() == ["forward"] * 3
     assert phases(trace, links, np.array([False, True, True])).to_list() == [None] * 3
+
+
+def test_spans_that_tell_their_phase_are_believed():
+    # As Paddle has it: a layer, operators of the loss, a backward without links, an optimizer
+    trace = spans("""
+        main | A--- f  D-- x E--- x
+        main |  f       f     f
+    """)
+    kinds = {"A": "annotation", "D": "annotation", "E": "annotation"}
+    told = {"A": "forward", "D": "backward", "E": "optimizer"}
+    glyphs = trace["name"].to_list()
+    named = trace.with_columns(
+        category=pl.Series([kinds.get(glyph, "operator") for glyph in glyphs]),
+        told=pl.Series([told.get(glyph) for glyph in glyphs], dtype=pl.String),
+        pid=pl.lit(7),
+    )
+    links = pl.DataFrame(schema={"kind": pl.String, "source": pl.Int64, "target": pl.Int64})
+
+    found = phases(named, links)
+
+    words = (f"{glyph}:{phase}" for glyph, phase in zip(glyphs, found.to_list(), strict=True))
+    assert " ".join(words) == (
+        "A:forward f:forward f:forward D:backward f:backward x:other "
+        "E:optimizer f:optimizer x:other"
+    )

@@ -167,3 +167,27 @@ def test_an_annotated_step_is_broken_down_into_what_is_in_it():
     parts = step_breakdown(trace, steps)
 
     assert set(parts["name"]) == {"load", "run", "(rest)"}
+
+
+def test_what_tells_that_it_ends_a_step_is_believed():
+    trace = traced("main | u-- u-- u--")
+    named = trace.with_columns(ends=pl.Series(["step", None, "step"]))
+
+    found = derived_steps(named)
+
+    ends = (found["start_ns"] + found["dur_ns"]) // COLUMN_NS
+    assert ends.to_list() == [3, 11]
+
+
+def test_annotations_that_tell_their_phase_are_believed():
+    trace = traced("main | u- x u-  u- x u-")
+    told = {0: "data_loading", 2: "optimizer", 3: "data_loading", 5: "optimizer"}
+    named = trace.with_columns(
+        told=pl.Series([told.get(row) for row in range(6)], dtype=pl.String),
+        category=pl.Series(["annotation" if row in told else "operator" for row in range(6)]),
+    )
+
+    found = derived_steps(named)
+
+    assert found["kind"].to_list() == ["optimizer"] * 2
+    assert (found["start_ns"] // COLUMN_NS).to_list() == [0, 7]

@@ -1,0 +1,575 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Paddle as strobe records it, beside what paddle.profiler says of the same steps."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import strobe
+from strobe.importers import paddle as importer
+from strobe.model import check
+
+if find_spec("paddle") is None:
+    pytest.skip("PaddlePaddle is not installed", allow_module_level=True)
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # it tells of a compiler cache that is not there
+    import paddle
+    import paddle.profiler
+
+    import paddle_models as models
+
+pytestmark = [
+    pytest.mark.paddle,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*:UserWarning:paddle"),
+]
+
+STEPS = 3
+OURS = {"Optimizer.clear_grad"}  # what paddle.profiler does not have
+
+
+@pytest.fixture(autouse=True)
+def release() -> Iterator[None]:
+    """There can be one native profiler: that of a test goes with its objects."""
+    gc.collect()
+    yield
+    gc.collect()
+
+
+@pytest.fixture
+def static_mode() -> Iterator[None]:
+    paddle.enable_static()
+    yield
+    paddle.disable_static()
+
+
+def record(work: Callable[[], Any], folder: Path, **options: Any) -> strobe.Recording:
+    with strobe.Profiler(output=folder, **options) as profiler:
+        work()
+    recording = profiler.recording
+    assert check(recording.spans().collect()) == []
+    return recording
+
+
+def repeated(step: models.Step) -> Callable[[], None]:
+    def work() -> None:
+        for _ in range(STEPS):
+            step()
+
+    return work
+
+
+def theirs(work: Callable[[], Any], **options: Any) -> Any:
+    """What paddle.profiler has recorded."""
+    profiler = paddle.profiler.Profiler(on_trace_ready=lambda _: None, **options)
+    with profiler:
+        work()
+    return profiler.profiler_result
+
+
+def walk(result: Any) -> Iterator[Any]:
+    """The nodes of a result without roots and steps."""
+    waiting = [child for root in result.get_data().values() for child in root.children_node]
+    while waiting:
+        node = waiting.pop()
+        waiting += node.children_node
+        if not node.name.startswith("ProfileStep#"):
+            yield node
+
+
+def names(recording: strobe.Recording) -> Counter[str]:
+    spans = recording.spans().collect()
+    return Counter({name: n for name, n in spans["name"].value_counts().iter_rows()})
+
+
+def notes(recording: strobe.Recording) -> str:
+    rows = recording.completeness().filter(pl.col("source") == "paddle")
+    return str(rows["note"][0])
+
+
+def test_the_reader_says_what_paddle_says(tmp_path: Path) -> None:
+    step = models.training()
+    result = theirs(repeated(step), profile_memory=True)
+    path = tmp_path / "trace.pb"
+    result.save(str(path), "pb")
+
+    trace = importer.read_trace(path)
+
+    roots = [child for root in result.get_data().values() for child in root.children_node]
+    waiting, nodes = list(roots), []
+    while waiting:
+        node = waiting.pop()
+        nodes.append(node)
+        waiting += node.children_node
+    host = trace.host
+    told = Counter(
+        (trace.names[name], kind, start, end, pid, tid)
+        for name, kind, start, end, pid, tid in zip(
+            host.name, host.type, host.start_ns, host.end_ns, host.pid, host.tid, strict=True
+        )
+    )
+    assert told == Counter(
+        (each.name, int(each.type), each.start_ns, each.end_ns, each.process_id, each.thread_id)
+        for each in nodes
+    )
+    around = Counter(
+        (trace.names[host.name[row]], trace.names[host.name[parent]] if parent >= 0 else None)
+        for row, parent in enumerate(host.parent)
+    )
+    expected: Counter[Any] = Counter((each.name, None) for each in roots)
+    expected += Counter((child.name, each.name) for each in nodes for child in each.children_node)
+    assert around == expected
+    memory = trace.memory
+    blocks = Counter(zip(memory.time_ns.tolist(), memory.bytes.tolist(), strict=True))
+    inside = [event for each in nodes for event in each.mem_node]
+    assert blocks >= Counter((each.timestamp_ns, each.increase_bytes) for each in inside)
+    assert len(inside) > 0
+    assert trace.version == result.get_version()
+    assert trace.span_index == result.get_span_index()
+    assert trace.extra_info == result.get_extra_info()
+
+
+@pytest.mark.parametrize("make", [models.training, models.inference, models.to_static])
+def test_names_and_counts_are_those_of_paddle_profiler(
+    make: Callable[[], models.Step], tmp_path: Path
+) -> None:
+    step = make()
+    step()  # what happens once has happened
+    step()
+
+    recording = record(repeated(step), tmp_path)
+
+    counts = names(recording)
+    assert {name: n for name, n in counts.items() if name not in OURS} == Counter(
+        each.name for each in walk(theirs(repeated(step)))
+    )
+
+
+@pytest.mark.usefixtures("static_mode")
+def test_a_static_program(tmp_path: Path) -> None:
+    step = models.static()
+    step()
+
+    recording = record(repeated(step), tmp_path)
+
+    assert names(recording) == Counter(each.name for each in walk(theirs(repeated(step))))
+    steps = recording.steps().collect()
+    assert steps["kind"].to_list() == ["optimizer"] * STEPS
+    by_name = dict(recording.spans().select("name", "phase").unique().collect().iter_rows())
+    assert by_name["pd_op.matmul_grad"] == "backward"
+    assert by_name["pd_op.adam_"] == "optimizer"
+    assert by_name["pd_op.matmul"] == "forward"
+
+
+def test_times_agree_with_paddle_profiler(tmp_path: Path) -> None:
+    size = paddle.ones([300, 300])
+
+    def work() -> None:
+        for _ in range(20):
+            paddle.matmul(size, size)
+
+    work()
+    spans = record(work, tmp_path).spans().collect()
+    result = theirs(work)  # its nodes go with it
+    nodes = list(walk(result))
+
+    for name in ("matmul dygraph", "matmul kernel launch"):
+        ours_ns = median(spans.filter(pl.col("name") == name)["dur_ns"])
+        theirs_ns = median(each.end_ns - each.start_ns for each in nodes if each.name == name)
+        assert 1 / 3 < ours_ns / theirs_ns < 3, name
+
+
+def test_operators_lie_inside_the_spans_around_them(tmp_path: Path) -> None:
+    values = paddle.ones([4])
+
+    def work() -> None:
+        for _ in range(50):
+            with strobe.span("around"):
+                paddle.tanh(values)
+
+    spans = record(work, tmp_path).spans().collect()
+
+    operators = spans.filter(pl.col("name") == "tanh pybind_imperative_func")
+    assert set(spans["name"].gather(operators["parent"])) == {"around"}
+    assert operators["parent"].n_unique() == 50
+
+
+def test_phases_steps_and_layers(tmp_path: Path) -> None:
+    step = models.training()
+
+    recording = record(repeated(step), tmp_path, with_modules=True)
+
+    spans = recording.spans().collect()
+    phase = {name: set(part["phase"]) for (name,), part in spans.group_by("name")}
+    assert phase["Optimization Step"] == phase["adam_ dygraph"] == {"optimizer"}
+    assert phase["Gradient Backward"] == phase["Global_MatmulGradNode"] == {"backward"}
+    assert phase["matmul_grad kernel launch"] == {"backward"}
+    assert phase["Sequential"] == phase["matmul dygraph"] == {"forward"}
+    assert phase["cross_entropy_with_softmax dygraph"] == {"forward"}  # outside of any layer
+    assert phase["Optimizer.clear_grad"] == {"zero_grad"}
+    layers = spans.filter(pl.col("category") == "module")["name"]
+    assert set(layers) == {"Sequential", "Sequential.0", "Sequential.1", "Sequential.2"}
+    assert set(spans.filter(pl.col("name") == "relu dygraph")["module"]) == {"Sequential.1"}
+    steps = recording.steps().collect()
+    assert steps["kind"].to_list() == ["optimizer"] * STEPS
+    ends = (steps["start_ns"] + steps["dur_ns"]).to_list()
+    optimizer = spans.filter(pl.col("name") == "Optimization Step")
+    assert ends == (optimizer["start_ns"] + optimizer["dur_ns"]).to_list()
+
+
+def test_overlapping_events_lose_nothing(tmp_path: Path) -> None:
+    @paddle.profiler.RecordEvent("recursive")
+    def recur(depth: int) -> None:
+        paddle.tanh(paddle.ones([2]))
+        if depth:
+            recur(depth - 1)
+
+    def work() -> None:
+        first, second = (paddle.profiler.RecordEvent(name) for name in ("first", "second"))
+        first.begin()
+        second.begin()
+        first.end()
+        second.end()
+        twice = paddle.profiler.RecordEvent("twice")
+        twice.begin()
+        twice.begin()
+        twice.end()
+        twice.end()
+        twice.end()
+        paddle.profiler.RecordEvent("open").begin()
+        recur(2)
+
+    recording = record(work, tmp_path)
+
+    counts = names(recording)
+    expected = {"first": 1, "second": 1, "twice": 2, "open": 1, "recursive": 3, "tanh dygraph": 3}
+    assert {name: counts[name] for name in expected} == expected
+    unfinished = recording.spans().filter("unfinished").collect()
+    assert unfinished["name"].to_list() == ["open"]
+
+
+class Squares(paddle.io.Dataset):  # type: ignore[misc]
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> Any:
+        return np.full(8, index, "float32"), np.int64(index % 4)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_data_loading(workers: int, tmp_path: Path) -> None:
+    def work() -> None:
+        for values, _ in paddle.io.DataLoader(Squares(), batch_size=4, num_workers=workers):
+            paddle.tanh(values)
+
+    recording = record(work, tmp_path)
+
+    spans = recording.spans().collect()
+    kind = "MultiProcess" if workers else "SingleProcess"
+    waits = spans.filter(pl.col("name") == f"_DataLoaderIter{kind}")
+    assert len(waits) == 4  # the last one finds that there is no more
+    assert set(waits["phase"]) == {"data_loading"}
+    fetched = spans.filter(pl.col("name") == "fetch")
+    attributes = [json.loads(text) for text in fetched["attributes"]]
+    assert [each["samples"] for each in attributes] == [4, 4, 4]
+    assert {each.get("worker") for each in attributes} == ({0, 1} if workers else {None})
+    assert (os.getpid() not in set(fetched["pid"])) == bool(workers)
+    assert set(fetched["phase"]) == {"data_loading"}
+    assert names(recording)["collate"] == 3
+    assert recording.steps().collect()["kind"].to_list() == ["batch"] * 3
+
+
+def test_memory_has_owners_and_what_was_there(tmp_path: Path) -> None:
+    before = paddle.ones([100])
+    core = paddle.base.core
+    in_use = core.host_memory_stat_current_value("Allocated", 0)
+    kept = []
+
+    recording = record(
+        lambda: kept.append(paddle.ones([1000, 1000])), tmp_path, profile_memory=True
+    )
+
+    rows = recording.allocations().collect()
+    assert rows["bytes"][0] == in_use >= before.size * 4
+    (large,) = rows.filter(pl.col("bytes") == 4_000_000).iter_rows(named=True)
+    spans = recording.spans().collect()
+    assert spans["name"][large["span"]] == "full kernel launch"
+    assert rows["allocated_bytes"][-1] == core.host_memory_stat_current_value("Allocated", 0)
+    del kept[:]
+
+
+def test_what_cannot_be_had_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    recording = record(models.training(), tmp_path, record_shapes=True)
+
+    rows = recording.completeness().filter(pl.col("source") == "record_shapes")
+    assert "does not record the shapes" in rows["note"][0]
+    said = capfd.readouterr().err.splitlines()
+    assert [line for line in said if not line.startswith("strobe: ")] == []
+
+
+def test_rounds(tmp_path: Path) -> None:
+    step = models.training()
+    schedule = strobe.schedule(wait=1, warmup=0, active=2, repeat=2)
+    rounds: list[strobe.Recording] = []
+
+    def keep(profiler: strobe.Profiler) -> None:
+        rounds.append(profiler.recording)
+
+    with strobe.Profiler(output=tmp_path, schedule=schedule, on_trace_ready=keep) as profiler:
+        for _ in range(6):
+            step()
+            profiler.step()
+
+    assert [names(each)["Optimization Step"] for each in rounds] == [2, 2]
+    assert [names(each)["adam_ dygraph"] for each in rounds] == [8, 8]
+
+
+def test_two_profilers_share_it(tmp_path: Path) -> None:
+    step = models.training()
+    outer = strobe.Profiler(output=tmp_path / "outer")
+    inner = strobe.Profiler(output=tmp_path / "inner", profile_memory=True)
+
+    outer.start()
+    step()
+    inner.start()
+    step()
+    inner.stop()
+    step()
+    outer.stop()
+
+    assert names(inner.recording)["adam_ dygraph"] == 4
+    assert names(outer.recording)["adam_ dygraph"] == 12
+    assert len(inner.recording.allocations().collect()) > 1
+    assert len(outer.recording.allocations().collect()) == 0
+
+
+def test_a_window_that_is_too_long_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STROBE_PADDLE_SECONDS", "1e-9")
+    step = models.training()
+
+    recording = record(repeated(step), tmp_path)
+
+    counts = names(recording)
+    assert counts["Optimization Step"] == STEPS
+    assert counts["adam_ dygraph"] == 0
+    assert "for 1e-09 s of a window at most" in notes(recording)
+
+
+def test_their_profiler_is_started_meanwhile(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    step = models.training()
+    results: list[Any] = []
+
+    def work() -> None:
+        step()
+        results.append(theirs(repeated(step)))
+
+    recording = record(work, tmp_path)
+
+    assert names(recording)["adam_ dygraph"] == 4
+    assert names(recording)["Optimization Step"] == 1 + STEPS
+    told = Counter(each.name for each in walk(results[0]))
+    assert told["adam_ dygraph"] == 4 * STEPS
+    assert told["Sequential"] == told["Gradient Backward"] == STEPS
+    assert "up to the start of paddle.profiler" in notes(recording)
+    assert "paddle: operators are recorded up to the start" in capfd.readouterr().err
+
+
+def test_their_profiler_is_there_before(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    step = models.training()
+    recordings: list[strobe.Recording] = []
+
+    def work() -> None:
+        step()
+        recordings.append(record(step, tmp_path))
+        step()
+
+    result = theirs(work)
+
+    told = Counter(each.name for each in walk(result))
+    assert told["adam_ dygraph"] == 12
+    assert told["Sequential"] == told["Optimization Step"] == told["Gradient Backward"] == 3
+    counts = names(recordings[0])
+    assert counts["Sequential"] == counts["Optimization Step"] == 1
+    assert counts["adam_ dygraph"] == 0
+    assert "a paddle.profiler.Profiler exists" in notes(recordings[0])
+    assert "operators are not recorded" in capfd.readouterr().err
+
+
+def test_their_timer_is_no_obstacle(tmp_path: Path) -> None:
+    step = models.training()
+    timer: list[Any] = []
+
+    def work() -> None:
+        timer.append(paddle.profiler.Profiler(timer_only=True, on_trace_ready=lambda _: None))
+        timer[0].start()
+        step()
+        timer[0].step()
+        timer[0].stop()
+
+    recording = record(work, tmp_path)
+
+    assert names(recording)["adam_ dygraph"] == 4
+
+
+def test_it_may_start_inside_of_anything(tmp_path: Path) -> None:
+    """Paddle asks twice whether a profiler is there, and must not get two answers."""
+    values = paddle.ones([2])
+    values.stop_gradient = False
+    profiler = strobe.Profiler(output=tmp_path)
+
+    class Starting(Squares):
+        def __getitem__(self, index: int) -> Any:
+            if index == 5:
+                profiler.start()
+            return super().__getitem__(index)
+
+    def stop(_: Any) -> None:
+        profiler.stop()
+
+    for _ in paddle.io.DataLoader(Starting(), batch_size=4):
+        pass
+    values.register_hook(stop)
+    (values * 2).sum().backward()
+    other = strobe.Profiler(output=tmp_path / "other")
+    doubled = values.detach()
+    doubled.stop_gradient = False
+    doubled.register_hook(lambda _: other.start())
+    (doubled * 2).sum().backward()
+    other.stop()
+
+    assert names(profiler.recording)["fetch"] >= 1
+
+
+def test_nothing_stays_patched(tmp_path: Path) -> None:
+    from paddle.io.dataloader import dataloader_iter, fetcher
+
+    def state() -> list[Any]:
+        utils = paddle.profiler.utils
+        iterator = dataloader_iter._DataLoaderIterSingleProcess
+        return [
+            *(utils._is_profiler_used, utils.RecordEvent.begin, utils.RecordEvent.end),
+            *(paddle.profiler.profiler._Profiler, paddle.Tensor.backward, iterator.__next__),
+            *(dataloader_iter.in_profiler_mode, fetcher._MapDatasetFetcher.fetch),
+            *(paddle.optimizer.Optimizer.step, paddle.optimizer.Adam.step),
+            *(paddle.optimizer.Optimizer.clear_grad, paddle.distributed.barrier),
+            paddle.distributed.communication.stream.all_reduce,
+        ]
+
+    before = state()
+    during: list[Any] = []
+
+    record(lambda: during.extend(state()), tmp_path)
+
+    assert state() == before
+    assert all(now != then for now, then in zip(during, before, strict=True))
+
+
+PROGRAM = """
+import strobe
+
+profiler = strobe.Profiler(output="out")
+profiler.start()
+import paddle
+
+model = paddle.nn.Linear(3, 2)
+optimizer = paddle.optimizer.SGD(parameters=model.parameters())
+for _ in range(3):
+    model(paddle.ones([2, 3])).sum().backward()
+    optimizer.step()
+profiler.stop()
+"""
+
+
+def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", *command],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def test_it_may_be_imported_later(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+
+    done = run(tmp_path, "program.py")
+
+    recording = strobe.open(tmp_path / "out")
+    assert names(recording)["sgd_ dygraph"] == 6
+    assert [line for line in done.stderr.splitlines() if not line.startswith("strobe: ")] == []
+
+
+def test_a_program_that_is_not_changed(tmp_path: Path) -> None:
+    lines = [
+        line for line in PROGRAM.splitlines() if "strobe" not in line and "profiler" not in line
+    ]
+    (tmp_path / "program.py").write_text("\n".join(lines))
+
+    run(tmp_path, "-m", "strobe", "run", "--output", "out", "program.py")
+
+    recording = strobe.open(tmp_path / "out")
+    assert names(recording)["sgd_ dygraph"] == 6
+    assert recording.steps().collect()["kind"].to_list() == ["optimizer"] * 3
+
+
+RANK = """
+import paddle, paddle.distributed as distributed, strobe
+
+distributed.init_parallel_env()
+values = paddle.ones([10])
+with strobe.Profiler(output="out"):
+    distributed.all_reduce(values)
+    distributed.all_gather([], values)
+    distributed.all_reduce(values.astype("float64"), sync_op=False).wait()
+    distributed.barrier()
+    if distributed.get_rank() == 0:
+        distributed.send(values, dst=1)
+    else:
+        distributed.recv(values, src=0)
+"""
+
+
+def test_collectives_of_two_ranks(tmp_path: Path) -> None:
+    (tmp_path / "rank.py").write_text(RANK)
+    launch = ["-m", "paddle.distributed.launch", "--nproc_per_node", "2", "--backend", "gloo"]
+
+    run(tmp_path, *launch, "--log_dir", "log", "rank.py")
+
+    found = sorted(path.parent for path in (tmp_path / "out").rglob("strobe.json"))
+    assert len(found) == 2
+    for rank, path in enumerate(found):
+        rows = strobe.open(path).collectives().collect()
+        assert rows.select("name", "bytes", "dtype").rows() == [
+            ("all_reduce", 40, "float32"),
+            ("all_gather", 40, "float32"),
+            ("all_reduce", 80, "float64"),
+            ("barrier", 0, None),
+            ("recv" if rank else "send", 40, "float32"),
+        ]
+        assert set(rows["backend"]) == {"gloo"}
+        assert set(rows["ranks"]) == {"[0, 1]"}
+        assert (rows["wait_ns"] > 0).all()
+        assert (rows["wait_ns"] <= rows["dur_ns"]).all()
