@@ -264,6 +264,27 @@ def test_overlapping_events_lose_nothing(tmp_path: Path) -> None:
     assert unfinished["name"].to_list() == ["open"]
 
 
+def test_layers_that_are_none_and_layers_that_fail(tmp_path: Path) -> None:
+    class Odd(paddle.nn.Layer):  # type: ignore[misc]
+        def named_sublayers(self, *_: Any, **__: Any) -> Any:
+            raise ZeroDivisionError
+
+        def forward(self, values: Any) -> Any:
+            return values + 1
+
+    def work() -> None:
+        inputs = iter([1, 2])  # as Layer's function has a variable of that name
+        kind = paddle.profiler.TracerEventType.Forward
+        with paddle.profiler.RecordEvent("by hand", kind):
+            Odd()(paddle.ones([2]))
+        assert list(inputs) == [1, 2]
+
+    recording = record(work, tmp_path, with_modules=True, record_shapes=True)
+
+    counts = names(recording)
+    assert counts["by hand"] == counts["Odd"] == 1
+
+
 class Squares(paddle.io.Dataset):  # type: ignore[misc]
     def __len__(self) -> int:
         return 12
@@ -319,6 +340,9 @@ def test_what_cannot_be_had_is_said(tmp_path: Path, capfd: pytest.CaptureFixture
 
     rows = recording.completeness().filter(pl.col("source") == "record_shapes")
     assert "does not record the shapes" in rows["note"][0]
+    layers = recording.spans().filter(pl.col("name") == "Linear").collect()
+    told = json.loads(layers["attributes"][0])
+    assert (told["shapes"], told["dtypes"]) == ([[5, 8]], ["float32"])
     said = capfd.readouterr().err.splitlines()
     assert [line for line in said if not line.startswith("strobe: ")] == []
 

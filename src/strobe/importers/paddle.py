@@ -260,8 +260,11 @@ def _check_times(file: WireFile, start_ns: Int64, end_ns: Int64) -> None:
 def _parents(tree: Int64, number: Int64, above: Int64) -> Int64:
     """Return the place of the node above each in the same tree, which comes first; -1 for none."""
     count = len(number)
-    distinct, code = np.unique(np.concatenate([number, above]), return_inverse=True)
-    key, wanted = tree * len(distinct) + code[:count], tree * len(distinct) + code[count:]
+    distinct, code = count, np.concatenate([number, np.minimum(above, count)])
+    if not ((number >= 0) & (number < count)).all():  # Paddle numbers them from 0
+        values, code = np.unique(np.concatenate([number, above]), return_inverse=True)
+        distinct = len(values)
+    key, wanted = tree * (distinct + 1) + code[:count], tree * (distinct + 1) + code[count:]
     order = np.argsort(key, kind="stable")
     place = np.minimum(np.searchsorted(key[order], wanted), max(0, count - 1))
     found = order[place]

@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
+from types import FrameType
 from typing import Any
 
 from strobe.model.tables import CATEGORIES
@@ -24,6 +25,7 @@ _ANNOTATION, _MODULE = CATEGORIES.index("annotation"), CATEGORIES.index("module"
 _UTILS = "paddle.profiler.utils"
 _ITERATORS = "paddle.io.dataloader.dataloader_iter"
 _TENSORS = "paddle.base.dygraph.tensor_patch_methods"
+_LAYERS = "paddle.nn.layer.layers"
 _OPTIMIZER = "paddle.optimizer.optimizer"
 _PHASES = {
     "Dataloader": {"phase": "data_loading"},
@@ -31,6 +33,7 @@ _PHASES = {
     "Backward": {"phase": "backward"},
     "Optimization": {"phase": "optimizer"},
 }
+_FORWARD = _PHASES["Forward"]
 _ZERO_GRAD = {"phase": "zero_grad"}
 
 # What Paddle's flag is while only we record: true, as its layers want it, but not the True that
@@ -52,9 +55,9 @@ class Annotations:
         self._on_late = on_late
         self._patches = Patches()
         self._recording = False
-        self._modules = False
+        self._modules = self._shapes = False
         self._paths: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
-        self._types: dict[Any, tuple[int, dict[str, str]]] = {}
+        self._types: dict[Any, dict[str, str]] = {}
         self._late_s = float("inf")
         self._stepping = threading.local()
 
@@ -83,11 +86,11 @@ class Annotations:
         self._patches.undo()
         self._paths.clear()
 
-    def resume(self, *, modules: bool) -> None:
-        """Record; with `modules`, name layers by their paths."""
+    def resume(self, *, modules: bool, shapes: bool) -> None:
+        """Record; with `modules`, name layers by their paths; with `shapes`, say what they got."""
         utils: Any = import_module(_UTILS)
         self._recording = True
-        self._modules = modules
+        self._modules, self._shapes = modules, shapes
         if not utils._is_profiler_used:
             utils._is_profiler_used = _OURS
 
@@ -95,9 +98,13 @@ class Annotations:
         """Stop to record."""
         utils: Any = import_module(_UTILS)
         self._recording = False
-        self._late_s = float("inf")
+        self.forget_limit()
         if utils._is_profiler_used is _OURS:
             utils._is_profiler_used = False
+
+    def forget_limit(self) -> None:
+        """Never call `on_late`."""
+        self._late_s = float("inf")
 
     def limit(self, seconds: float) -> None:
         """Have `on_late` called when this time is over."""
@@ -134,28 +141,27 @@ class Annotations:
 
     def _span(self, event: Any) -> Any:
         kind = event.event_type
-        found = self._types.get(kind)
-        if found is None:
-            phase = _PHASES.get(getattr(kind, "name", ""), {})
-            found = self._types[kind] = (_ANNOTATION, phase)
-        category, attributes = found
+        attributes = self._types.get(kind)
+        if attributes is None:
+            attributes = self._types[kind] = _PHASES.get(getattr(kind, "name", ""), {})
         name = str(event.name)
-        if self._modules and attributes is _PHASES["Forward"]:
-            category, name = _MODULE, self._path(name)
+        if attributes is not _FORWARD or not (self._modules or self._shapes):
+            return recorder.core.source_span(name, _ANNOTATION, attributes)
+        layer, inputs = _called_layer()
+        try:
+            attributes = {**attributes, **_describe(inputs)} if self._shapes else attributes
+            name = self._path(layer, name) if self._modules and layer is not None else name
+        except Exception:  # of a class of the program's; the name and no more, then
+            layer = None
+        category = _MODULE if self._modules and layer is not None else _ANNOTATION
         return recorder.core.source_span(name, category, attributes)
 
-    def _path(self, name: str) -> str:
-        """Return the path of the layer that is being called: the frame that made the event's."""
-        try:
-            layer = sys._getframe(4).f_locals.get("self")
-            if layer is None or type(layer).__name__ != name:
-                return name
-            if layer not in self._paths:
-                for path, inner in layer.named_sublayers(include_self=True):
-                    self._paths.setdefault(inner, f"{name}.{path}" if path else name)
-            return self._paths.get(layer, name)
-        except (ValueError, AttributeError, TypeError):
-            return name
+    def _path(self, layer: Any, name: str) -> str:
+        """Return the path of a layer in the model that was called first."""
+        if layer not in self._paths:
+            for path, inner in layer.named_sublayers(include_self=True):
+                self._paths.setdefault(inner, f"{name}.{path}" if path else name)
+        return self._paths.get(layer, name)
 
     def _around(self, name: str, kind: str) -> Callable[[_Function], _Function]:
         def wrap(original: _Function) -> _Function:
@@ -204,6 +210,29 @@ class Annotations:
         name = "Optimization Step"
         with recorder.core.source_span(name, _ANNOTATION, _PHASES["Optimization"]):
             return original(*arguments, **keywords)
+
+
+def _called_layer() -> tuple[Any, tuple[Any, ...]]:
+    """Return the layer whose call makes the event that begins, and its inputs; None if none does.
+
+    Layer.__call__ makes it in a function of its own, which calls RecordEvent.__enter__, begin() and
+    what is here.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(4):
+        if frame is not None and frame.f_globals.get("__name__") == _LAYERS:
+            return frame.f_locals.get("self"), frame.f_locals.get("inputs") or ()
+        frame = frame.f_back if frame is not None else None
+    return None, ()
+
+
+def _describe(inputs: tuple[Any, ...]) -> dict[str, Any]:
+    """Return shapes and types of the tensors that a layer was called with."""
+    tensors = [each for each in inputs if hasattr(each, "stop_gradient")]
+    return {
+        "shapes": [list(each.shape) for each in tensors],
+        "dtypes": [str(each.dtype).removeprefix("paddle.") for each in tensors],
+    }
 
 
 def _theirs_is_active() -> bool:

@@ -29,7 +29,7 @@ _MOST_SECONDS = 60.0
 _DRIVEN = "its native profiler, driven directly"
 _NO_SHAPES = "Paddle 3 does not record the shapes of an operator's inputs"
 _MISSING = {
-    "record_shapes": _NO_SHAPES,
+    "record_shapes": f"{_NO_SHAPES}; those of layers are",
     "with_flops": f"{_NO_SHAPES}, without which FLOPs are not known",
 }
 
@@ -51,12 +51,14 @@ class PaddleSource:
         self._annotations = Annotations(on_step=self._stepped, on_late=self._end_early)
         self._patches = Patches()
         self._session: PaddleSession | None = None
+        self._inherited: PaddleSession | None = None
         self._wants: Wants | None = None
         self._log: Path | None = None
         self._limits: list[str] = []
         self._recorded = False
         self._missing: dict[str, str] = {}
         self._marker: weakref.ref[Any] | None = None
+        self._seconds = _MOST_SECONDS
         self._sessions = 0
 
     def examine(self) -> dict[str, Any]:
@@ -111,11 +113,11 @@ class PaddleSource:
         )
 
     def _resume(self, wants: Wants, log: Path) -> None:
+        self._seconds = _most_seconds()
         self._limits, self._recorded = [], False
         self._wants, self._log = wants, log
-        self._annotations.resume(modules=wants.modules)
+        self._annotations.resume(modules=wants.modules, shapes=wants.shapes)
         session = PaddleSession()
-        seconds = _most_seconds()
         if wants.memory:
             _write_alive(log)
         try:
@@ -125,7 +127,7 @@ class PaddleSource:
             return
         self._session, self._recorded = session, True
         self._annotations.native_is_ours = True
-        self._annotations.limit(seconds)
+        self._annotations.limit(self._seconds)
 
     def _pause(self, log: Path) -> None:
         self._wants = None
@@ -142,17 +144,23 @@ class PaddleSource:
         path = log / f"paddle-{os.getpid()}-{self._sessions}.pb"
         try:
             session.stop(path)
-        except CaptureError as error:
-            self._limit(str(error))
-            return
-        announce_trace(
-            path,
-            source=self.name,
-            reader="paddle",
-            anchor_name=ANCHOR,
-            anchors=session.anchors,
-            notes=[],
-        )
+            announce_trace(
+                path,
+                source=self.name,
+                reader="paddle",
+                anchor_name=ANCHOR,
+                anchors=session.anchors,
+                notes=[],
+            )
+        except (CaptureError, OSError) as error:
+            self._limit(f"operators are lost: {error}")
+
+    def forget(self) -> None:
+        """After a fork: what was started is the parent's, and not for us to stop."""
+        self._lock = threading.RLock()
+        self._inherited, self._session = self._session, None
+        self._annotations.native_is_ours = False
+        self._annotations.forget_limit()
 
     def _end_early(self) -> None:
         """The bound is reached: what Paddle holds must not grow for ever."""
@@ -160,7 +168,7 @@ class PaddleSource:
             if self._session is not None and self._log is not None:
                 self._stop(self._log)
                 self._limit(
-                    f"operators are recorded for {_most_seconds():g} s of a window at most; "
+                    f"operators are recorded for {self._seconds:g} s of a window at most; "
                     f"make it shorter, or set {SECONDS_VARIABLE}"
                 )
 
@@ -253,3 +261,6 @@ def _write_alive(log: Path) -> None:
 
 
 source = PaddleSource()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=source.forget)
