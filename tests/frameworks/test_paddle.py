@@ -559,6 +559,25 @@ def test_a_program_that_is_not_changed(tmp_path: Path) -> None:
     assert recording.steps().collect()["kind"].to_list() == ["optimizer"] * 3
 
 
+@pytest.mark.parametrize("make", ["training", "static"])
+def test_steps_of_a_program_are_counted_by_themselves(make: str, tmp_path: Path) -> None:
+    lines = [
+        f"import sys, paddle; sys.path.insert(0, {str(Path(models.__file__).parent)!r})",
+        "import paddle_models",
+        "paddle.enable_static()" if make == "static" else "",
+        f"step = paddle_models.{make}()",
+        "for _ in range(6): step()",
+    ]
+    (tmp_path / "program.py").write_text("\n".join(lines))
+
+    run(tmp_path, "-m", "strobe", "run", "--steps", "2:4", "--output", "out", "program.py")
+
+    counts = names(strobe.open(tmp_path / "out"))
+    updates = {"training": ("adam_ dygraph", 4), "static": ("pd_op.adam_", 2)}
+    name, parameters = updates[make]
+    assert counts[name] == 2 * parameters
+
+
 RANK = """
 import paddle, paddle.distributed as distributed, strobe
 

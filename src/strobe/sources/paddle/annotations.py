@@ -33,6 +33,7 @@ _PHASES = {
     "Backward": {"phase": "backward"},
     "Optimization": {"phase": "optimizer"},
 }
+_RATE = "learning_rate"
 _FORWARD = _PHASES["Forward"]
 _ZERO_GRAD = {"phase": "zero_grad"}
 
@@ -48,7 +49,7 @@ class Annotations:
     """The hooks of one process, and whether they record."""
 
     def __init__(self, *, on_step: Callable[[Any], None], on_late: Callable[[], None]) -> None:
-        """Call `on_step` after an optimizer's step, `on_late` at an event when limit() is over."""
+        """Call `on_step` after a step of training, `on_late` at an event when limit() is over."""
         self.native_is_ours = False
         """Whether Paddle's native profiler, of which there is one, records for us."""
         self._on_step = on_step
@@ -57,6 +58,7 @@ class Annotations:
         self._recording = False
         self._modules = self._shapes = False
         self._paths: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self._training: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
         self._types: dict[Any, dict[str, str]] = {}
         self._late_s = float("inf")
         self._stepping = threading.local()
@@ -76,6 +78,7 @@ class Annotations:
             ("paddle", "Tensor.backward", self._around("Gradient Backward", "Backward")),
             (_OPTIMIZER, "Optimizer.clear_grad", self._clear_grad),
             *(("paddle.optimizer", f"{name}.step", self._step) for name in _optimizers()),
+            ("paddle.static", "Executor.run", self._run),
         ]
         reasons = (self._patches.put(module, name, wrap) for module, name, wrap in parts)
         return [reason for reason in reasons if reason]
@@ -85,6 +88,7 @@ class Annotations:
         self.pause()
         self._patches.undo()
         self._paths.clear()
+        self._training.clear()
 
     def resume(self, *, modules: bool, shapes: bool) -> None:
         """Record; with `modules`, name layers by their paths; with `shapes`, say what they got."""
@@ -203,6 +207,27 @@ class Annotations:
 
         return step
 
+    def _run(self, original: _Function) -> _Function:
+        @wraps(original)
+        def run(executor: Any, program: Any = None, *arguments: Any, **keywords: Any) -> Any:
+            result = original(executor, program, *arguments, **keywords)
+            if self._patches:
+                if program is None:
+                    program = import_module("paddle.static").default_main_program()
+                if self._is_training(program):
+                    self._on_step(program)
+            return result
+
+        return run
+
+    def _is_training(self, program: Any) -> bool:
+        try:
+            if program not in self._training:
+                self._training[program] = _trains(program)
+            return self._training[program]
+        except Exception:  # of an older kind: its steps are told by the recording alone
+            return False
+
     def _record_step(self, original: _Function, *arguments: Any, **keywords: Any) -> Any:
         # Once paddle.profiler has been used, Paddle itself has wrapped them all, for good.
         if not self._recording or import_module(_UTILS)._has_optimizer_wrapped:
@@ -210,6 +235,17 @@ class Annotations:
         name = "Optimization Step"
         with recorder.core.source_span(name, _ANNOTATION, _PHASES["Optimization"]):
             return original(*arguments, **keywords)
+
+
+def _trains(program: Any) -> bool:
+    """Say whether a static program updates its parameters: an operator takes a learning rate."""
+    for operator in program.global_block().ops:
+        try:
+            if _RATE in operator.get_input_names():
+                return True
+        except ValueError:  # an operator of Paddle's own, which has no names for its inputs
+            continue
+    return False
 
 
 def _called_layer() -> tuple[Any, tuple[Any, ...]]:

@@ -176,12 +176,12 @@ class PaddleSource:
         self._limits.append(text)
         show(f"paddle: {text}")
 
-    def _stepped(self, optimizer: Any) -> None:
-        """A step ends with that of the optimizer which was the first to make one."""
+    def _stepped(self, trainer: Any) -> None:
+        """A step ends with that of the optimizer, or program, which was the first to make one."""
         marker = self._marker() if self._marker is not None else None
         if marker is None:
-            self._marker = weakref.ref(optimizer)
-        if marker is None or marker is optimizer:
+            self._marker = weakref.ref(trainer)
+        if marker is None or marker is trainer:
             manager.step_ended()
 
     def _stand_in(self, native: Any) -> Any:
