@@ -316,6 +316,18 @@ def test_data_loading(workers: int, tmp_path: Path) -> None:
     assert recording.steps().collect()["kind"].to_list() == ["batch"] * 3
 
 
+def test_the_loop_of_paddle_model(tmp_path: Path) -> None:
+    model = paddle.Model(models.mlp())
+    optimizer = paddle.optimizer.SGD(parameters=model.parameters())
+    model.prepare(optimizer, paddle.nn.CrossEntropyLoss())
+
+    recording = record(lambda: model.fit(Squares(), batch_size=4, verbose=0), tmp_path)
+
+    assert recording.steps().collect()["kind"].to_list() == ["optimizer"] * 3
+    spans = recording.spans().filter(pl.col("name") == "sgd_ dygraph").collect()
+    assert spans["phase"].to_list() == ["optimizer"] * 12
+
+
 def test_memory_has_owners_and_what_was_there(tmp_path: Path) -> None:
     before = paddle.ones([100])
     core = paddle.base.core

@@ -33,6 +33,7 @@ _PHASES = {
     "Backward": {"phase": "backward"},
     "Optimization": {"phase": "optimizer"},
 }
+_STEP = "Optimization Step"  # as Paddle calls it
 _RATE = "learning_rate"
 _FORWARD = _PHASES["Forward"]
 _ZERO_GRAD = {"phase": "zero_grad"}
@@ -77,6 +78,7 @@ class Annotations:
             *((_ITERATORS, f"{name}.__next__", self._around(name, "Dataloader")) for name in waits),
             ("paddle", "Tensor.backward", self._around("Gradient Backward", "Backward")),
             (_OPTIMIZER, "Optimizer.clear_grad", self._clear_grad),
+            (_OPTIMIZER, "Optimizer.minimize", self._minimize),
             *(("paddle.optimizer", f"{name}.step", self._step) for name in _optimizers()),
             ("paddle.static", "Executor.run", self._run),
         ]
@@ -191,7 +193,7 @@ class Annotations:
 
         return clear_grad
 
-    def _step(self, original: _Function) -> _Function:
+    def _step(self, original: _Function, name: str = _STEP) -> _Function:
         @wraps(original)
         def step(optimizer: Any, *arguments: Any, **keywords: Any) -> Any:
             # One inside another is part of it: Paddle may have wrapped what we had wrapped.
@@ -199,13 +201,30 @@ class Annotations:
                 return original(optimizer, *arguments, **keywords)
             self._stepping.now = True
             try:
-                result = self._record_step(original, optimizer, *arguments, **keywords)
+                # Once paddle.profiler has been used, Paddle itself has wrapped them all, for good.
+                theirs = name == _STEP and import_module(_UTILS)._has_optimizer_wrapped
+                if theirs or not self._recording:
+                    result = original(optimizer, *arguments, **keywords)
+                else:
+                    with recorder.core.source_span(name, _ANNOTATION, _PHASES["Optimization"]):
+                        result = original(optimizer, *arguments, **keywords)
             finally:
                 self._stepping.now = False
             self._on_step(optimizer)
             return result
 
         return step
+
+    def _minimize(self, original: _Function) -> _Function:
+        """Take it for a step, as Model.fit does; in static mode it makes a program only."""
+        step = self._step(original, "Optimizer.minimize")
+
+        @wraps(original)
+        def minimize(optimizer: Any, *arguments: Any, **keywords: Any) -> Any:
+            dynamic = import_module("paddle").in_dynamic_mode()
+            return (step if dynamic else original)(optimizer, *arguments, **keywords)
+
+        return minimize
 
     def _run(self, original: _Function) -> _Function:
         @wraps(original)
@@ -227,14 +246,6 @@ class Annotations:
             return self._training[program]
         except Exception:  # of an older kind: its steps are told by the recording alone
             return False
-
-    def _record_step(self, original: _Function, *arguments: Any, **keywords: Any) -> Any:
-        # Once paddle.profiler has been used, Paddle itself has wrapped them all, for good.
-        if not self._recording or import_module(_UTILS)._has_optimizer_wrapped:
-            return original(*arguments, **keywords)
-        name = "Optimization Step"
-        with recorder.core.source_span(name, _ANNOTATION, _PHASES["Optimization"]):
-            return original(*arguments, **keywords)
 
 
 def _trains(program: Any) -> bool:
