@@ -110,15 +110,22 @@ class Options:
         """Return what was asked for and cannot be collected: option to reason."""
         return {name: reason for name, reason in LATER.items() if self._asks_for(name)}
 
-    def unanswered(self, reports: Mapping[str, Report], answered: Set[str]) -> dict[str, str]:
-        """Return what no source has collected: option to reason."""
-        given: dict[str, str] = {}
-        for report in reports.values():
-            given.update(report.missing)
-        for name in ASKED_OF_FRAMEWORKS:
-            if name not in answered:
-                given[name] = "no framework that can was imported"
-        return {name: reason for name, reason in given.items() if self._asks_for(name)}
+    def unanswered(
+        self, reports: Mapping[str, Report], answers: Mapping[str, Set[str]]
+    ) -> dict[str, str]:
+        """Return what no source has collected: option to reason.
+
+        `answers` has the options that each source does something for. What one cannot give is not
+        missing if another does.
+        """
+        found: dict[str, str] = {}
+        for name in filter(self._asks_for, ASKED_OF_FRAMEWORKS):
+            asked = [source for source, options in answers.items() if name in options]
+            reasons = [reports[s].missing.get(name) for s in asked if s in reports]
+            if not reasons or None not in reasons:
+                told = [reason for reason in reasons if reason]
+                found[name] = "; ".join(told) or "no framework that can was imported"
+        return found
 
     def _asks_for(self, name: str) -> bool:
         value = getattr(self, name)

@@ -57,12 +57,12 @@ class Round:
         """
         began_ns = time.perf_counter_ns()
         stop = manifest.Anchor.now(recorder.core.clock_ns)
-        answered = sources.answered()
+        answers = sources.answers()
         reports = sources.close_window(self._content.id)
         stats = windows.close_window(self._content.id)
         own_ns = self._own_ns + time.perf_counter_ns() - began_ns
         stopped = self._content.stopped(stop, own_ns=own_ns, stats=stats)
-        missing = self._options.unanswered(reports, answered)
+        missing = self._options.unanswered(reports, answers)
         stopped = replace(
             stopped,
             ended_with_step=with_step,

@@ -121,10 +121,10 @@ def examine() -> dict[str, dict[str, Any]]:
     return found
 
 
-def answered() -> set[str]:
-    """Return the options that a source of this process does something for."""
+def answers() -> dict[str, frozenset[str]]:
+    """Return the options that each source of this process does something for."""
     with _process.lock:
-        return {option for source in _process.attached.values() for option in source.answers}
+        return {source.name: source.answers for source in _process.attached.values()}
 
 
 def step_ended() -> None:
