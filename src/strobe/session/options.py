@@ -121,7 +121,7 @@ class Options:
         found: dict[str, str] = {}
         for name in filter(self._asks_for, ASKED_OF_FRAMEWORKS):
             asked = [source for source, options in answers.items() if name in options]
-            reasons = [reports[s].missing.get(name) for s in asked if s in reports]
+            reasons = [_reason(reports[source], name) for source in asked if source in reports]
             if not reasons or None not in reasons:
                 told = [reason for reason in reasons if reason]
                 found[name] = "; ".join(told) or "no framework that can was imported"
@@ -133,6 +133,11 @@ class Options:
             devices = [getattr(each, "name", each) for each in value or ()]
             return any(str(device).upper() != "CPU" for device in devices)
         return value not in (None, False)
+
+
+def _reason(report: Report, option: str) -> str | None:
+    """Return why a source did not collect what an option asks for; None if it did."""
+    return report.reason if report.path == "none" else report.missing.get(option)
 
 
 def _is_positive(value: object, kinds: tuple[type, ...]) -> bool:
