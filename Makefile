@@ -65,7 +65,7 @@ bench:  ## Measure ourselves beside PEERS in one run and print one table
 	$$environment/bin/python benchmarks/run.py $$peers $(ARGS)
 
 .PHONY: test-all
-test-all: test-pythons test-pure test-lowest test-consumers test-torch test-jax test-paddle  ## Test all that can be tested on this machine
+test-all: test-pythons test-pure test-lowest test-consumers test-torch test-jax test-paddle test-mindspore  ## Test all that can be tested on this machine
 
 .PHONY: test-pythons
 test-pythons: $(PYTHONS:%=test-python-%)  ## Test the wheel on each Python found, named as PYTHONS="3.11 3.12"
@@ -118,6 +118,10 @@ test-jax:  ## Test what needs JAX
 .PHONY: test-paddle
 test-paddle:  ## Test what needs PaddlePaddle
 	$(call in,paddle)/$(PYTEST) -m paddle tests/frameworks $(ARGS)
+
+.PHONY: test-mindspore
+test-mindspore:  ## Test what needs MindSpore
+	$(call in,mindspore)/$(PYTEST) -m mindspore tests/frameworks $(ARGS)
 
 .PHONY: stress
 stress: stress-kill stress-asan stress-tsan stress-valgrind stress-aarch64  ## All that takes long: kills, sanitizers, valgrind, aarch64

@@ -47,6 +47,7 @@ ENVIRONMENTS = {
     "torch": Environment(requirements=("test", "torch", "trainers"), install="wheel"),
     "jax": Environment(requirements=("test", "jax"), install="wheel"),
     "paddle": Environment(requirements=("test", "paddle"), install="wheel"),
+    "mindspore": Environment(requirements=("test", "mindspore"), install="wheel"),
     "bench-torch": Environment(requirements=("torch",), install="wheel"),
     "bench-paddle": Environment(requirements=("paddle",), install="wheel"),
     "bench-jax": Environment(requirements=("jax",), install="wheel"),

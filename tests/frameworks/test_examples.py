@@ -80,3 +80,22 @@ def test_the_network_of_paddle_is_profiled(tmp_path: Path) -> None:
     assert set(steps["samples"]) == {32}
     phases = set(recording.spans().collect()["phase"].drop_nulls())
     assert {"data_loading", "forward", "backward", "optimizer", "zero_grad"} <= phases
+
+
+@pytest.mark.mindspore
+def test_stripes_are_learned(tmp_path: Path) -> None:
+    pytest.importorskip("mindspore", reason="MindSpore is not installed")
+
+    shown = subprocess.run(
+        [sys.executable, EXAMPLES / "train_mindspore.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+    assert shown.returncode == 0, shown.stderr
+    assert "MatMul" in shown.stdout
+    recording = strobe.open(tmp_path / "strobe_data")
+    assert recording.steps().collect().height == 40

@@ -51,6 +51,7 @@ def recorded(program: Callable[[], None]) -> tuple[pl.DataFrame, pl.DataFrame]:
         pl.col("lane", "forward_lane").cast(pl.Int32),
         dur_ns=pl.col("end_ns") - pl.col("start_ns"),
         pid=pl.lit(1, dtype=pl.Int64),
+        tid=pl.lit(1, dtype=pl.Int64),
         unfinished=pl.lit(False),
     )
     parent, _ = nest(*(spans[name].to_numpy() for name in ("lane", "start_ns", "end_ns")))

@@ -32,11 +32,12 @@ def phase_times(spans: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     A step is laid over its lane; only steps that have ended, and whose lane is known, take part.
     An instant belongs to the phase of the innermost span open then that has one. If there is none,
     it belongs to the phase around the gap if that is the same before and after, or else to `other`.
-    While the lane waits for a backward on a thread that does nothing else, that is backward.
-    So the times of a step sum exactly to its duration.
+    While the lane waits for a backward on a thread that does nothing else, that is backward; and
+    operators whose thread the framework does not tell, which is 0, are the lane's where it has no
+    phase of its own. So the times of a step sum exactly to its duration.
 
-    Reads category, phase, lane, pid, start_ns, dur_ns and parent of a whole table of spans, sorted.
-    There are no rows if no span has a phase.
+    Reads category, phase, lane, pid, tid, start_ns, dur_ns and parent of a whole table of spans,
+    sorted. There are no rows if no span has a phase.
 
     Columns: step and kind, as in `steps`; phase; total_ns.
     """
@@ -88,6 +89,7 @@ def _blocks(spans: pl.DataFrame, code: NDArray[np.int8]) -> pl.DataFrame:
         pl.col("category").cast(pl.String),
         "lane",
         "pid",
+        "tid",
         "start_ns",
         end_ns=pl.col("start_ns") + pl.col("dur_ns"),
         code=pl.Series(code),
@@ -101,6 +103,19 @@ def _blocks(spans: pl.DataFrame, code: NDArray[np.int8]) -> pl.DataFrame:
 
 def _line(blocks: pl.DataFrame, lane: int) -> _Line:
     mine = blocks.filter(pl.col("lane") == lane)
+    elsewhere = blocks.filter(
+        pl.col("pid").is_in(mine["pid"].unique().to_list() or blocks["pid"].unique().to_list()),
+        pl.col("lane") != lane,
+    )
+    line = _edges(mine)
+    for unplaced in elsewhere.filter(pl.col("tid") == 0).partition_by("lane"):
+        line = _fill(line, _edges(unplaced))
+    placed = elsewhere.filter(pl.col("tid") != 0)
+    return _without_gaps(_with_backward(line, _only_backward(placed)))
+
+
+def _edges(mine: pl.DataFrame) -> _Line:
+    """Return what a lane does by its own spans."""
     rows = np.arange(mine.height)
     time_ns = np.concatenate([mine["end_ns"].to_numpy(), mine["start_ns"].to_numpy()])
     code = np.concatenate([mine["around"].to_numpy(), mine["code"].to_numpy()])
@@ -108,11 +123,17 @@ def _line(blocks: pl.DataFrame, lane: int) -> _Line:
     order = np.lexsort((np.concatenate([-rows, rows + 1]), time_ns))
     time_ns, code = time_ns[order], code[order]
     lasts = np.diff(time_ns, append=time_ns[-1:] + 1) > 0
-    line = _Line(time_ns[lasts], code[lasts])
-    elsewhere = blocks.filter(
-        pl.col("pid").is_in(mine["pid"].unique().to_list()), pl.col("lane") != lane
+    return _Line(time_ns[lasts], code[lasts])
+
+
+def _fill(line: _Line, other: _Line) -> _Line:
+    """Return the line with what the other does where it does nothing known itself."""
+    time_ns = np.unique(np.concatenate([line.time_ns, other.time_ns]))
+    code, more = (
+        np.append(np.int8(NONE), each.code)[np.searchsorted(each.time_ns, time_ns, side="right")]
+        for each in (line, other)
     )
-    return _without_gaps(_with_backward(line, _only_backward(elsewhere)))
+    return _Line(time_ns, np.where(code == NONE, more, code))
 
 
 def _only_backward(blocks: pl.DataFrame) -> pl.DataFrame:

@@ -25,7 +25,7 @@ _LAUNCHED = ("kernel", "copy", "communication")
 
 
 def phases(
-    spans: pl.DataFrame, links: pl.DataFrame, compiled: NDArray[np.bool_] | None = None
+    spans: pl.DataFrame, links: pl.DataFrame, unknown: NDArray[np.bool_] | None = None
 ) -> pl.Series:
     """Return the phase of each span, null where it has none.
 
@@ -50,7 +50,7 @@ def phases(
     launch. All other spans, as those of the user, modules and annotations, have the phase of the
     spans that begin in them if it is the same for all that have one, or else none.
 
-    Operators that are `compiled`, into a program that may have several phases, have none.
+    What is `unknown`, as operators compiled into a program of several phases, has none.
 
     Reads name, category, lane, pid, start_ns, dur_ns, parent and, if it is there, told of a whole
     table of spans, sorted, and kind, source and target of `links`.
@@ -61,15 +61,16 @@ def phases(
     members = _is_one_of(columns.category, *_IN_RUNS) & (
         (phase == NONE) | ((phase == OPTIMIZER) & (columns.category == "operator").to_numpy())
     )
-    if compiled is not None:
-        members &= ~compiled
+    if unknown is None:
+        unknown = np.zeros(len(phase), bool)
+    members &= ~unknown
     if members.any():
         rows, found = _of_runs(columns, phase, np.flatnonzero(members), backward)
         phase[rows] = found
     source, target = _pairs(links, "launch")
     follows = _is_one_of(columns.category, *_LAUNCHED)[target] & (phase[source] != NONE)
     phase[target[follows]] = phase[source[follows]]
-    _fill_containers(columns, phase)
+    _fill_containers(columns, phase, ~unknown)
     texts = pl.Series("phase", [*PHASES, None], dtype=pl.Enum(PHASES))
     return texts.gather(np.where(phase == NONE, len(PHASES), phase))
 
@@ -229,11 +230,13 @@ def _workers(columns: _Columns, phase: NDArray[np.int8]) -> NDArray[np.int64]:
     return np.setdiff1d(fetching, np.concatenate([waiting, training]))
 
 
-def _fill_containers(columns: _Columns, phase: NDArray[np.int8]) -> None:
+def _fill_containers(
+    columns: _Columns, phase: NDArray[np.int8], may_have_one: NDArray[np.bool_]
+) -> None:
     """Give spans without a phase the one that all spans share that begin in them."""
     rows = len(phase)
-    containers = np.flatnonzero(phase == NONE)
-    if len(containers) == rows:
+    containers = np.flatnonzero((phase == NONE) & may_have_one)
+    if (phase == NONE).all():
         return
     order = np.argsort(columns.lane, kind="stable")
     begun_before_end = np.searchsorted(columns.start_ns, columns.end_ns[containers])

@@ -129,7 +129,8 @@ def derived_steps(spans: pl.DataFrame, number: NDArray[np.int64] | None = None) 
     loads none, if no forward is.
     Without an optimizer, a step of kind `batch` begins with a wait for the loader, unless nothing
     follows before the next wait, and ends with the next one, the last with the lane's last span.
-    With neither, there are none.
+    With neither, operators that are known to be an optimizer's end a step of kind `optimizer`;
+    without these there are none.
 
     The lane is that with the most such spans. Reads name, phase, lane, start_ns, dur_ns, parent,
     unfinished and, if they are there, category, told and ends of a whole table of spans, sorted.
@@ -152,6 +153,8 @@ def derived_steps(spans: pl.DataFrame, number: NDArray[np.int64] | None = None) 
         optimizer = optimizer | (spans["ends"] == "step").fill_null(False).to_numpy()
     optimizer &= ~is_inside(optimizer, parent)
     loader &= ~is_inside(loader, parent)
+    if not optimizer.any() and not loader.any():
+        optimizer = (phase == "optimizer").fill_null(False).to_numpy()
     lanes = spans["lane"].to_numpy()
     marked = lanes[optimizer if optimizer.any() else loader]
     lane = int(np.bincount(marked).argmax()) if len(marked) else -1

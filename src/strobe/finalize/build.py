@@ -399,6 +399,7 @@ def _metadata(
         facts |= {f"{name}_path": report["path"], f"{name}_reason": report["reason"]}
         told = report["facts"]
         facts |= {f"{name}_{key}": told[key] for key in _FACTS_OF_SOURCES if told.get(key)}
+        facts |= {f"{name}_{key}": value for key, value in told.get("metadata", {}).items()}
     texts = [value if isinstance(value, str) else json.dumps(value) for value in facts.values()]
     return {"key": pl.Series(list(facts)), "value": pl.Series(texts, dtype=pl.String)}
 

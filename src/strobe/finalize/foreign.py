@@ -25,8 +25,8 @@ from strobe.finalize.gather import (
     concatenate,
     concatenate_memory,
 )
-from strobe.importers import kineto, paddle, xspace
-from strobe.importers.events import Alignment, Events, align
+from strobe.importers import kineto, minddata, mindspore, paddle, xspace
+from strobe.importers.events import Alignment, Counters, Events, align
 from strobe.model.tables import CATEGORIES
 from strobe.model.text import escape
 from strobe.store.manifest import Manifest
@@ -42,6 +42,8 @@ READERS: dict[str, Callable[[Path], Events]] = {
     "kineto": kineto.read,
     "xspace": xspace.read,
     "paddle": paddle.read,
+    "mindspore": mindspore.read,
+    "minddata": minddata.read,
 }
 
 
@@ -71,18 +73,28 @@ def add_foreign(log: Log, directories: list[Path], manifest: Manifest) -> dict[s
 
 
 def _add(log: Log, events: Events, facts: dict[str, Any], manifest: Manifest, added: Added) -> None:
-    is_mark = np.array([name == facts["anchor_name"] for name in events.names])[events.name]
+    is_mark = np.array([name == facts["anchor_name"] for name in events.names], bool)[events.name]
     marks_ns = np.sort(events.start_ns[is_mark])
+    if facts.get("marks_ns") is not None:
+        marks_ns = np.array(facts["marks_ns"], np.int64)
     if len(marks_ns) != len(facts["anchors"]):
         message = f"{len(marks_ns)} of {len(facts['anchors'])} marks are in it"
         raise ValueError(message)
     clock = align(marks_ns, facts["anchors"])
-    added.residual_ns = max(added.residual_ns or 0, clock.residual_ns)
+    begun_ns = facts["anchors"][0][0]
+    if added.residual_ns is None:  # the first of this source
+        start = manifest.start
+        begun_ns = start.monotonic_ns if manifest.clock == "monotonic" else start.clock_ns
     events = _with_threads_of_system(events, facts.get("threads", {}))
     lanes = _Lanes(log, manifest, events.threads)
     log.spans = concatenate([log.spans, _spans(log, events, ~is_mark, clock, lanes)])
-    log.memory = concatenate_memory([log.memory, _memory(events, clock, lanes)])
-    added.notes += facts["notes"]
+    memory = _memory(events, clock, lanes, begun_ns, keep_level=added.residual_ns is None)
+    log.memory = concatenate_memory([log.memory, memory])
+    added.residual_ns = max(added.residual_ns or 0, clock.residual_ns)
+    if events.counters is not None:
+        counters = _counters(log, events.counters, clock, lanes)
+        log.counters = concatenate([log.counters, counters])
+    added.notes += [*facts["notes"], *events.notes]
 
 
 def _with_threads_of_system(events: Events, numbers: Mapping[str, int]) -> Events:
@@ -103,10 +115,12 @@ def _spans(
     exchanges = np.array([is_communication(name) for name in events.names], bool)
     category[exchanges[events.name[rows]]] = _COMMUNICATION
     start_ns = clock.apply(events.start_ns[rows])
+    names = _renumber([escape(name) for name in events.names], log.names)
+    layer = events.module
     return Gathered(
         start_ns=start_ns,
         dur_ns=clock.apply(events.start_ns[rows] + events.dur_ns[rows]) - start_ns,
-        name=_renumber([escape(name) for name in events.names], log.names)[events.name[rows]],
+        name=names[events.name[rows]],
         attributes=_renumber(events.texts, log.attributes)[events.attributes[rows]],
         lane=lanes.of_spans(events)[rows],
         category=category,
@@ -115,6 +129,20 @@ def _spans(
         correlation=events.correlation[rows],
         device=events.device[rows].astype(np.int64),
         stream=events.stream[rows],
+        module=None if layer is None else names[layer[rows]].astype(np.int64),
+    )
+
+
+def _counters(log: Log, counters: Counters, clock: Alignment, lanes: _Lanes) -> Gathered:
+    rows = len(counters.start_ns)
+    none = np.full(rows, -1, np.int32)
+    return Gathered(
+        start_ns=clock.apply(counters.start_ns),
+        dur_ns=counters.value.view(np.int64),
+        name=_renumber([escape(name) for name in counters.names], log.names)[counters.name],
+        attributes=none,
+        lane=none + 1 + lanes.of_counters(),
+        category=np.zeros(rows, np.uint8),
     )
 
 
@@ -143,15 +171,29 @@ def _threads(
     return thread
 
 
-def _memory(events: Events, clock: Alignment, lanes: _Lanes) -> Memory:
+def _memory(
+    events: Events, clock: Alignment, lanes: _Lanes, begun_ns: int, *, keep_level: bool
+) -> Memory:
+    """Return what was allocated and freed.
+
+    Of blocks without an address only the sum can be known, so what was in use at the beginning is
+    one such block, and what the trace tells of times before is left out.
+    """
     told = events.allocations
+    start_ns, size = clock.apply(told.start_ns), told.bytes.copy()
+    before = np.flatnonzero((told.address == -1) & (start_ns < begun_ns))
+    kept = np.ones(len(size), bool)
+    kept[before] = False
+    if keep_level and len(before):
+        last = before[-1]
+        kept[last], start_ns[last], size[last] = True, begun_ns, told.allocated_bytes[last]
     return Memory(
-        start_ns=clock.apply(told.start_ns),
-        bytes=told.bytes,
-        address=told.address,
-        device=told.device,
-        lane=lanes.of_threads(told.pid, told.tid),
-        reserved=np.where(told.reserved_bytes > 0, told.reserved_bytes, -1),
+        start_ns=start_ns[kept],
+        bytes=size[kept],
+        address=told.address[kept],
+        device=told.device[kept],
+        lane=lanes.of_threads(told.pid, told.tid)[kept],
+        reserved=np.where(told.reserved_bytes > 0, told.reserved_bytes, -1)[kept],
     )
 
 
@@ -190,6 +232,10 @@ class _Lanes:
         ]
         found: NDArray[np.int32] = np.array(places, np.int32)[where.reshape(-1)]
         return found
+
+    def of_counters(self) -> int:
+        """Return the lane of what no thread has told."""
+        return self._place(self._pid, self._pid, self._name(self._pid, self._pid))
 
     def _name(self, process: int, thread: int) -> str:
         told = self._told.get((process, thread), f"thread {thread}")

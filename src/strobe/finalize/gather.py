@@ -51,6 +51,7 @@ class Gathered:
     correlation: Ints | None = None
     device: Ints | None = None
     stream: Ints | None = None
+    module: Ints | None = None  # number of its name
 
     def __len__(self) -> int:
         """Return the number of rows."""

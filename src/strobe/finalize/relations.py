@@ -94,8 +94,8 @@ def derive(
             _links("launch", asked["span"].to_numpy(), asked["work"].to_numpy()),
         ]
     )
-    compiled, step_number = _told_by_attributes(log.attributes)
-    phase = phases(frame, links, compiled[spans.attributes])
+    unknown, step_number = _told_by_attributes(log.attributes)
+    phase = phases(frame, links, unknown[of_framework])
     steps = derived_steps(
         frame.with_columns(phase=phase, unfinished=unfinished),
         step_number[spans.attributes],
@@ -106,24 +106,36 @@ def derive(
         collectives=dict(exchanged.to_dict()),
         steps=steps,
         phase=Coded(codes.to_numpy(), PHASES),
-        module=None if layer is None else Coded(np.append(spans.name, -1)[layer], log.names),
+        module=_module(spans, layer, log, manifest),
         flops=flops_column(frame["name"], texts) if manifest.wants.get("flops") else None,
     )
 
 
-def _told_by_attributes(texts: list[str]) -> tuple[NDArray[np.bool_], Rows]:
-    """Return for each text whether it is of a compiled operator, and the number of its step or -1.
+def _module(spans: Gathered, layer: Rows | None, log: Log, manifest: Manifest) -> Coded | None:
+    """Return the layer of each span: by the spans around it, or as the framework tells."""
+    if layer is not None:
+        return Coded(np.append(spans.name, -1)[layer], log.names)
+    if spans.module is not None and manifest.wants.get("modules"):
+        return Coded(spans.module.astype(np.int32), log.names)
+    return None
 
-    A row for no text comes last, where -1 leads to.
+
+def _told_by_attributes(texts: list[str]) -> tuple[NDArray[np.bool_], Rows]:
+    """Return for each text whether it tells that the phase is unknown, and its step's number or -1.
+
+    So does that of a compiled operator, and a phase of null. A row for no text comes last, where -1
+    leads to.
     """
-    compiled = np.zeros(len(texts) + 1, bool)
+    unknown = np.zeros(len(texts) + 1, bool)
     number = np.full(len(texts) + 1, -1, np.int64)
     for row, text in enumerate(texts):
-        compiled[row] = '"hlo_module"' in text
+        unknown[row] = '"hlo_module"' in text
+        if '"phase"' in text:
+            unknown[row] |= json.loads(text).get("phase", "") is None
         if '"step_num"' in text:
             told = json.loads(text).get("step_num")
             number[row] = told if isinstance(told, int) and 0 <= told < 1 << 63 else -1
-    return compiled, number
+    return unknown, number
 
 
 def _told(key: str, values: tuple[str, ...], texts: list[str]) -> pl.Series:
@@ -260,7 +272,7 @@ def allocations(
         {
             "start_ns": memory.start_ns[order],
             "bytes": memory.bytes[order],
-            "address": memory.address[order],
+            "address": known(memory.address[order]),
             "device": pl.Series(memory.device[order], dtype=pl.Int32),
             "lane": memory.lane[order],
             "span": known(owner),
@@ -286,7 +298,9 @@ def _balance(rows: pl.DataFrame) -> pl.DataFrame:
     does not tell of one that is older than its profiler, nor we of all that other threads free.
     What is freed is as large as what was allocated: torch may remember an older block there.
     """
-    held = pl.col("bytes").shift().over("pid", "device", "address")
+    held = pl.when(pl.col("address").is_not_null()).then(
+        pl.col("bytes").shift().over("pid", "device", "address")
+    )
     rows = rows.with_row_index("order").with_columns(order=pl.col("order") * 2 + 1, held=held)
     unseen = rows.filter(pl.col("bytes") > 0, pl.col("held") > 0).select(
         "pid", "device", "address", "start_ns", bytes=-pl.col("held"), order=pl.col("order") - 1

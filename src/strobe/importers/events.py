@@ -75,6 +75,17 @@ class Allocations:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Counters:
+    """Values over time; one row each."""
+
+    names: list[str]
+    name: Int32
+    """Place in `names`."""
+    start_ns: Int64
+    value: NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Events:
     """The spans of a trace; one row each. Where a number is unknown it is -1."""
 
@@ -110,3 +121,10 @@ class Events:
     """Process and thread to the thread's name."""
     skipped: Mapping[str, int]
     """How many events of other kinds there were."""
+
+    module: Int32 | None = None
+    """Place in `names` of the layer that it was called in, -1 for none; None where all have none.
+    """
+    counters: Counters | None = None
+    notes: tuple[str, ...] = ()
+    """What is wrong with the trace, for people."""

@@ -301,7 +301,9 @@ class _Reader:
     def events(self) -> Events:
         """All that was added."""
         parts = self._columns or [_nothing()]
-        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        columns: dict[str, Any] = {
+            name: np.concatenate([part[name] for part in parts]) for name in parts[0]
+        }
         count = len(columns["name"])
         absent = np.broadcast_to(np.int64(-1), count)
         return Events(

@@ -158,7 +158,7 @@ ALLOCATIONS = _table(
     "One row per block of memory that a framework allocated or freed, by time.",
     start_ns=("int64", "when; the start of the recording for what was there before"),
     bytes=("int64", "size; negative where it was freed"),
-    address=("int64", "address of the block"),
+    address=("int64", "address of the block, null where unknown"),
     device=("int32", "accelerator, null on the host"),
     pid=("int64", "process"),
     tid=("int64", "thread, null for what was there before and for what was freed unseen"),

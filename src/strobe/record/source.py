@@ -21,6 +21,7 @@ class Wants:
     flops: bool = False
     memory: bool = False
     modules: bool = False
+    loading: bool = False
 
     def __or__(self, other: Wants) -> Wants:
         """Return what either asks for."""
@@ -52,6 +53,7 @@ def announce_trace(
     anchors: list[tuple[int, int]],
     notes: list[str],
     threads: Mapping[int, int] | None = None,
+    marks_ns: list[int] | None = None,
 ) -> None:
     """Tell the finalizer of a trace in the log that a framework's own profiler wrote.
 
@@ -62,6 +64,7 @@ def announce_trace(
         anchors: for each mark, a time of the recorder's clock before and after it began.
         notes: what limits it, for people.
         threads: the trace's number of a thread to the system's, where they differ.
+        marks_ns: for each mark its time by the trace's clock, where no marks can be put into it.
     """
     facts = {
         "source": source,
@@ -71,6 +74,7 @@ def announce_trace(
         "anchors": anchors,
         "notes": notes,
         "threads": dict(threads or {}),
+        "marks_ns": marks_ns,
     }
     trace.with_name(trace.name + places.FACTS).write_text(json.dumps(facts))
 

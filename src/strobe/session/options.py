@@ -104,6 +104,7 @@ class Options:
             flops=self.with_flops,
             memory=self.profile_memory,
             modules=self.with_modules,
+            loading=self.data_process,
         )
 
     def missing(self) -> dict[str, str]:

@@ -142,7 +142,7 @@ class Recording:
         """
         from strobe.analysis.phase_times import phase_summary, phase_times
 
-        columns = ("category", "phase", "lane", "pid", "start_ns", "dur_ns", "parent")
+        columns = ("category", "phase", "lane", "pid", "tid", "start_ns", "dur_ns", "parent")
         spans = self.spans().select(columns).collect()
         return phase_summary(phase_times(spans, self.steps().collect()))
 

@@ -30,6 +30,7 @@ SOURCES = {
     "torch": "strobe.sources.torch.source",
     "jax": "strobe.sources.jax.source",
     "paddle": "strobe.sources.paddle.source",
+    "mindspore": "strobe.sources.mindspore.source",
 }
 
 

@@ -19,12 +19,14 @@ from strobe.store.tables import empty
 LETTERS = dict(zip("dfbszo", PHASES, strict=True))
 
 
-def phased(trace: pl.DataFrame) -> pl.DataFrame:
+def phased(trace: pl.DataFrame, unplaced: tuple[int, ...] = ()) -> pl.DataFrame:
+    """Spans with phases; the threads of some lanes are unknown."""
     letters = trace["name"].to_list()
     return trace.with_columns(
         phase=pl.Series([LETTERS.get(letter) for letter in letters], dtype=pl.String),
         category=pl.Series(["backward" if letter == "b" else "operator" for letter in letters]),
         pid=pl.lit(7, dtype=pl.Int64),
+        tid=pl.Series([0 if lane in unplaced else 7 + lane for lane in trace["lane"]]),
     )
 
 
@@ -36,9 +38,9 @@ def steps(*bounds: tuple[int, int], lane: int | None = 0) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=empty("steps").schema, orient="row")
 
 
-def divided(drawing: str, *bounds: tuple[int, int]) -> list[str]:
+def divided(drawing: str, *bounds: tuple[int, int], unplaced: tuple[int, ...] = ()) -> list[str]:
     """Each step as its phases' letters and columns, those without time left out."""
-    times = phase_times(phased(spans(drawing)), steps(*bounds))
+    times = phase_times(phased(spans(drawing), unplaced), steps(*bounds))
     return [
         " ".join(
             f"{letter}{ns // COLUMN_NS}" for letter, ns in zip(LETTERS, rows, strict=True) if ns
@@ -66,6 +68,19 @@ def test_a_phase_inside_another_takes_its_time_from_it():
 
     # the optimizer has 0..2, 3..5, 9..10 and 12..15
     assert divided(drawing, (0, 15)) == ["f5 b2 s8"]
+
+
+def test_operators_of_an_unknown_thread_fill_what_is_unknown_of_the_lane():
+    drawing = """
+        main | d-  u----------
+        main |           s--
+        ops  |  f-  f  f b-- s
+        more |        b-
+    """
+
+    # Loading keeps 0..2 and the optimizer's step 10..13; the forward has 2..6 and 8..9, `more` only
+    # 7..8, the optimizer also 13..15, between and in its own; 6..7 and 9..10 are nobody's.
+    assert divided(drawing, (0, 15), unplaced=(1, 2)) == ["d2 f5 b1 s5 o2"]
 
 
 def test_steps_cut_what_lies_across_their_bounds():

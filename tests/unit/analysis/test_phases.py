@@ -300,3 +300,21 @@ def test_spans_that_tell_their_phase_are_believed():
         "A:forward f:forward f:forward D:backward f:backward x:other "
         "E:optimizer f:optimizer x:other"
     )
+
+
+def test_what_is_known_to_hold_several_phases_has_none():
+    # Of a step's operators, those that update parameters are known, the others are not.
+    trace = spans("""
+        main | S--------
+        main |   x x O
+    """)
+    glyphs = trace["name"].to_list()
+    named = trace.with_columns(
+        category=pl.Series(["annotation" if glyph == "S" else "operator" for glyph in glyphs]),
+        told=pl.Series(["optimizer" if glyph == "O" else None for glyph in glyphs]),
+        pid=pl.lit(7),
+    )
+    links = pl.DataFrame(schema={"kind": pl.String, "source": pl.Int64, "target": pl.Int64})
+    unknown = np.array([glyph != "O" for glyph in glyphs])
+
+    assert phases(named, links, unknown).to_list() == [None, None, None, "optimizer"]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steps of programs that mark none, drawn.
 
-L is a wait for the loader, O Optimizer.step, f forward, b backward; steps are shown as (kind, begin
-and end in columns, lane).
+L is a wait for the loader, O Optimizer.step, S a framework's own step, f forward, b backward; steps
+are shown as (kind, begin and end in columns, lane).
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ NAMES = {
     "L": ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", "data_loading"),
     "F": ("fetch", "data_loading"),
     "O": ("Optimizer.step#Adam.step", "optimizer"),
+    "S": ("TrainOneStepCell", None),
+    "s": ("SGD", "optimizer"),
     "f": ("aten::mm", "forward"),
     "b": ("autograd::engine::evaluate_function: MmBackward0", "backward"),
     "x": ("aten::item", "other"),
@@ -31,6 +33,7 @@ def traced(drawing: str) -> pl.DataFrame:
     return trace.with_columns(
         name=pl.Series([NAMES[glyph][0] for glyph in glyphs], dtype=pl.String),
         phase=pl.Series([NAMES[glyph][1] for glyph in glyphs], dtype=pl.String),
+        ends=pl.Series(["step" if glyph == "S" else None for glyph in glyphs], dtype=pl.String),
     )
 
 
@@ -84,6 +87,21 @@ def test_an_optimizer_in_another_is_part_of_it():
         main | f b O---- f b O
         main |      O
     """) == [("optimizer", 0, 9, 0), ("optimizer", 9, 15, 0)]
+
+
+def test_a_step_of_the_framework_holds_its_optimizer():
+    assert steps("""
+        main | L S----- L S-----
+        main |      O-      O-
+        ops  |   f b x    f b x
+    """) == [("optimizer", 0, 8, 0), ("optimizer", 8, 17, 0)]
+
+
+def test_operators_of_an_optimizer_end_a_step_where_nothing_else_tells():
+    assert steps("main | f f b s s f f b s s") == [
+        ("optimizer", 0, 9, 0),
+        ("optimizer", 9, 19, 0),
+    ]
 
 
 def test_the_lane_that_trains_has_the_steps():

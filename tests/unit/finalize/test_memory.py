@@ -62,3 +62,12 @@ def test_what_is_freed_is_as_large_as_what_was_allocated() -> None:
         (5, -8, 0, True),
         (6, -16, -16, True),
     ]
+
+
+def test_blocks_without_addresses_are_not_mixed_up() -> None:
+    assert table([(-1, 100), (-1, 50), (-1, -100), (-1, 30)], alive=[]) == [
+        (None, 100, 100, True),
+        (None, 50, 150, True),
+        (None, -100, 50, True),
+        (None, 30, 80, True),
+    ]

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What MindData's profiling manager saves of a pipeline: queues and processor use, sampled.
+
+pipeline_profiling_<rank>.json          {"op_info": [{"op_id": 0, "op_type": "BatchOp",
+                                          "metrics": {"output_queue": {"length": 16, "size": [...]}}
+minddata_cpu_utilization_<rank>.json    {"op_info": [{"op_id": 0, "metrics": {"sys_utilization":
+                                          [...], "user_utilization": [...]}}], "time_stamp": [ms]}
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from strobe.errors import FormatError
+from strobe.importers.events import Allocations, Counters, Events
+
+_QUEUES, _USE = "pipeline_profiling_*.json", "minddata_cpu_utilization_*.json"
+
+
+def read(path: Path) -> Events:
+    """Return the counters of one directory: queue and processor use of each of its operators.
+
+    Their times are milliseconds of the monotonic clock. Raises FormatError for a damaged file.
+    """
+    queues, use = _load(path, _QUEUES), _load(path, _USE)
+    names: list[str] = []
+    columns: list[tuple[list[int], list[float]]] = []
+    try:
+        times = [int(ms) * 1_000_000 for ms in use.get("time_stamp", [])]
+        labels = {
+            each["op_id"]: f"{each['op_type'].removesuffix('Op')}(id={each['op_id']})"
+            for each in queues.get("op_info", [])
+        }
+        for each in queues.get("op_info", []):
+            queue = (each["metrics"] or {}).get("output_queue")  # EpochCtrl has none
+            if queue is not None:
+                names.append(f"MindData queue {labels[each['op_id']]}")
+                columns.append((times, queue["size"]))
+        for each in use.get("op_info", []):
+            shares = each["metrics"] or {"user_utilization": [], "sys_utilization": []}
+            both = zip(shares["user_utilization"], shares["sys_utilization"], strict=False)
+            names.append(f"MindData cpu % {labels.get(each['op_id'], each['op_id'])}")
+            columns.append((times, [user + system for user, system in both]))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise FormatError(path, "op_info", f"{type(error).__name__}: {error}") from None
+    rows = [
+        (code, time_ns, value)
+        for code, column in enumerate(columns)
+        for time_ns, value in zip(*column, strict=False)
+    ]
+    return _counters_only(
+        Counters(
+            names=names,
+            name=np.array([row[0] for row in rows], np.int32),
+            start_ns=np.array([row[1] for row in rows], np.int64),
+            value=np.array([row[2] for row in rows], np.float64),
+        )
+    )
+
+
+def _load(path: Path, pattern: str) -> dict[str, Any]:
+    """Return the content of the file, {} where there is none: a pipeline need not be seen."""
+    for file in sorted(path.glob(pattern)):
+        try:
+            content = json.loads(file.read_bytes())
+        except ValueError as error:
+            raise FormatError(file, "the file", f"not JSON: {error}") from None
+        if not isinstance(content, dict):
+            raise FormatError(file, "the file", "not a JSON object")
+        return content
+    return {}
+
+
+def _counters_only(counters: Counters) -> Events:
+    none64, none32 = np.zeros(0, np.int64), np.zeros(0, np.int32)
+    return Events(
+        base_ns=0,
+        names=[],
+        texts=[],
+        name=none32,
+        category=np.zeros(0, np.int8),
+        start_ns=none64,
+        dur_ns=none64,
+        pid=none64,
+        tid=none64,
+        sequence=none64,
+        forward_thread=none64,
+        correlation=none64,
+        device=none32,
+        stream=none64,
+        attributes=none32,
+        allocations=Allocations(
+            start_ns=none64,
+            bytes=none64,
+            address=none64,
+            device=none32,
+            pid=none64,
+            tid=none64,
+            allocated_bytes=none64,
+            reserved_bytes=none64,
+        ),
+        threads={},
+        skipped={},
+        counters=counters,
+    )

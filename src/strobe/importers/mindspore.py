@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What MindSpore's profiler writes on a CPU: a directory of text files, one row per operator.
+
+cpu_op_execute_timestamp_<rank>.txt   full name;HostCpuOps;start_ns,dur_ms,0 start_ns,dur_ms,0 ...
+cpu_op_detail_info_<rank>.csv         op_side,op_type,op_name,full_op_name,...,subgraph,pid
+cpu_framework_<rank>.txt              op_type;op_name;graph;input_1:[3, 6];input_2:NoShape;
+cpu_ms_memory_record_<rank>.txt       Timestamp(ns),Total Allocated(Byte),Total Reserved(Byte),...
+
+Only the first is needed. Times are of the wall clock; threads are not told, nor types of elements.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from strobe.errors import FormatError
+from strobe.importers.events import Allocations, Events, Int32, Int64
+from strobe.model.tables import CATEGORIES
+
+TIMES, DETAILS, INPUTS, MEMORY = (
+    "cpu_op_execute_timestamp_*.txt",
+    "cpu_op_detail_info_*.csv",
+    "cpu_framework_*.txt",
+    "cpu_ms_memory_record_*.txt",
+)
+LANE = "MindSpore operators"
+
+_OPERATOR, _COMMUNICATION = CATEGORIES.index("operator"), CATEGORIES.index("communication")
+_COLLECTIVES = {
+    "AllReduce": "all_reduce",
+    "AllGather": "all_gather",
+    "ReduceScatter": "reduce_scatter",
+    "Broadcast": "broadcast",
+    "Reduce": "reduce",
+    "AlltoAll": "all_to_all",
+    "CollectiveGather": "gather",
+    "CollectiveScatter": "scatter",
+    "Barrier": "barrier",
+    "Send": "send",
+    "Receive": "recv",
+}
+# The operators that change parameters; what else is in their scope belongs to the optimizer too.
+_UPDATE = re.compile(r"(Sparse|Fused|Resource)*(Apply[A-Z]|SGD|Adam|Lamb|Momentum)\w*")
+_NUMBER = re.compile(r"-op\d+$")
+_GRADIENTS = "Gradients/"
+_DIGITS = 6  # that a duration is written with
+
+
+@dataclass
+class _Trace:
+    """What has been read: one row per time that an operator ran, by start."""
+
+    full_names: list[str] = field(default_factory=list)
+    which: Int32 = field(default_factory=lambda: np.zeros(0, np.int32))
+    start_ns: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    dur_ns: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    pid: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+def read(path: Path) -> Events:
+    """Return the operators and the memory of one directory; it may hold none.
+
+    A damaged row is left out and told of in the notes. Raises FormatError where nothing of the
+    operators' times can be read.
+    """
+    trace = _Trace()
+    _read_times(path, trace)
+    types = _read_types(path, trace)
+    texts, attributes = _attributes(path, trace, _told(trace.full_names, types))
+    names = sorted(set(types)) + sorted(set(scopes := _modules(trace.full_names)) - {*types, ""})
+    places = {name: place for place, name in enumerate(names)} | {"": -1}
+    kinds = [_COMMUNICATION if kind in _COLLECTIVES else _OPERATOR for kind in types]
+    rows = len(trace.which)
+    none = np.broadcast_to(np.int64(-1), rows)
+    lane = _lanes(trace)
+    threads = {
+        (trace.pid, number): f"{LANE} {number + 1}" if number else LANE
+        for number in np.unique(lane).tolist()
+    }
+    return Events(
+        base_ns=0,
+        names=names,
+        texts=texts,
+        name=np.array([places[kind] for kind in types], np.int32)[trace.which],
+        category=np.array(kinds, np.int8)[trace.which],
+        start_ns=trace.start_ns,
+        dur_ns=trace.dur_ns,
+        pid=np.full(rows, trace.pid, np.int64),
+        tid=lane,
+        sequence=none,
+        forward_thread=none,
+        correlation=none,
+        device=none.astype(np.int32),
+        stream=none,
+        attributes=attributes,
+        allocations=_read_memory(path, trace),
+        threads=threads,
+        skipped={},
+        module=np.array([places[scope] for scope in scopes], np.int32)[trace.which],
+        notes=tuple(trace.notes),
+    )
+
+
+def _lines(path: Path, pattern: str) -> Iterator[tuple[Path, list[str]]]:
+    """Yield each file of the kind, of which there is one, with its lines."""
+    for file in sorted([*path.glob(pattern), *path.glob(f"FRAMEWORK/{pattern}")]):
+        yield file, file.read_text(encoding="utf-8", errors="replace").splitlines()
+
+
+def _read_times(path: Path, trace: _Trace) -> None:
+    starts: list[int] = []
+    durations: list[float] = []
+    which: list[int] = []
+    for file, lines in _lines(path, TIMES):
+        damaged = 0
+        for line in filter(None, lines):
+            name, _, rest = line.rpartition(";HostCpuOps;")
+            fields = rest.replace(" ", ",").rstrip(",").split(",")
+            try:
+                times = [int(text) for text in fields[::3]]
+                lasted = [float(text) for text in fields[1::3]]
+            except ValueError:
+                times, lasted = [], []
+            if not name or not times or len(fields) != 3 * len(times) or min(lasted) < 0:
+                damaged += 1
+                continue
+            which += [len(trace.full_names)] * len(times)
+            trace.full_names.append(name)
+            starts += times
+            durations += lasted
+        if damaged and not trace.full_names:
+            raise FormatError(file, "its first line", "not `name;HostCpuOps;start_ns,dur_ms,0 ...`")
+        if damaged:
+            trace.notes.append(f"{damaged} damaged lines of {file.name} are left out")
+    start_ns = np.array(starts, np.int64)
+    order = np.argsort(start_ns, kind="stable")
+    trace.start_ns = start_ns[order]
+    trace.dur_ns = np.rint(np.array(durations, np.float64)[order] * 1e6).astype(np.int64)
+    trace.which = np.array(which, np.int32)[order]
+
+
+def _read_types(path: Path, trace: _Trace) -> list[str]:
+    """Return the type of each operator, by its name where the file of types does not have it."""
+    told: dict[str, str] = {}
+    for file, lines in _lines(path, DETAILS):
+        rows = csv.DictReader(lines)
+        if not {"op_type", "full_op_name"} <= set(rows.fieldnames or ()):
+            trace.notes.append(f"{file.name} cannot be read: types are taken from names")
+            continue
+        for row in rows:
+            told[row["full_op_name"]] = row["op_type"] or ""
+            if (row.get("pid") or "").isdigit():
+                trace.pid = int(row["pid"])
+    return [told.get(name) or _NUMBER.sub("", _last(name)) for name in trace.full_names]
+
+
+def _last(full_name: str) -> str:
+    return full_name.rpartition("/")[2]
+
+
+def _told(full_names: list[str], types: list[str]) -> list[dict[str, object]]:
+    """Return what each operator tells of itself, whatever it is given."""
+    found: list[dict[str, object]] = []
+    phases = _phases(full_names, types)
+    for name, kind, phase in zip(full_names, types, phases, strict=True):
+        found.append({"full_name": name, "phase": phase})
+        if kind in _COLLECTIVES:
+            found[-1]["collective"] = _COLLECTIVES[kind]
+    return found
+
+
+def _attributes(
+    path: Path, trace: _Trace, told: list[dict[str, object]]
+) -> tuple[list[str], Int32]:
+    """Return attributes as JSON and the place of each row's among them.
+
+    Inputs are told in the order of the launches, by the last part of a name, which several
+    operators may share: the n-th launch of that part is its n-th line.
+    """
+    inputs: dict[str, list[str]] = defaultdict(list)
+    damaged = 0
+    for _, lines in _lines(path, INPUTS):
+        for line in filter(None, lines):
+            parts = line.split(";", 3)
+            if len(parts) < 4:
+                damaged += 1
+            elif parts[1]:
+                inputs[parts[1]].append(parts[3])
+    keys = [_last(name) for name in trace.full_names]
+    rows_of: dict[str, list[int]] = defaultdict(list)
+    for row, which in enumerate(trace.which.tolist()):
+        rows_of[keys[which]].append(row)
+    shapes: list[str] = [""] * len(trace.which)
+    unclear = 0
+    for key, rows in rows_of.items():
+        launches = inputs.get(key, [])
+        if len(launches) != len(rows):
+            unclear += bool(launches)
+            continue
+        for row, text in zip(rows, launches, strict=True):
+            shapes[row] = text
+    if damaged:
+        trace.notes.append(f"{damaged} damaged lines of inputs are left out")
+    if unclear:
+        trace.notes.append(f"shapes of {unclear} operators cannot be told apart")
+    codes: dict[tuple[int, str], int] = {}
+    pairs = zip(trace.which.tolist(), shapes, strict=True)
+    places = [codes.setdefault(pair, len(codes)) for pair in pairs]
+    texts = [_attribute_text(told[which], text) for which, text in codes]
+    return texts, np.array(places, np.int32)
+
+
+def _attribute_text(told: dict[str, object], inputs: str) -> str:
+    if inputs:
+        shapes = [_shape(text.partition(":")[2]) for text in inputs.rstrip(";").split(";")]
+        told = told | {"shapes": shapes}
+    return json.dumps(told, separators=(",", ":"))
+
+
+def _shape(text: str) -> object:
+    """Return `[3, 6]` as a list, `NoShape` as None, `TupleShape([3], NoShape)` as a list."""
+    plain = re.sub(r"\w+Shape\(", "[", text).replace(")", "]").replace("NoShape", "null")
+    try:
+        return json.loads(plain)
+    except ValueError:
+        return text
+
+
+def _modules(full_names: list[str]) -> list[str]:
+    """Return the scope that each operator is in, "" for none; a gradient's is that of its forward.
+
+    Gradients/Default/net-Net/0-Dense/Grad_MatMul/MatMul-op1 -> Default/net-Net/0-Dense
+    """
+    found = []
+    for name in full_names:
+        parts = name.removeprefix(_GRADIENTS).split("/")[:-1]
+        if parts and parts[-1].startswith("Grad_"):
+            parts.pop()
+        found.append("/".join(parts) if parts[:1] == ["Default"] and len(parts) > 1 else "")
+    return found
+
+
+def _phases(full_names: list[str], types: list[str]) -> list[str | None]:
+    """Return the phase of each operator as its name tells, None where it does not.
+
+    Names have scopes only in graph mode. One without a bare name among them is of that mode, where
+    what is neither a gradient nor an optimizer's is of the forward.
+    """
+    graph_mode = all("/" in name for name in full_names)
+    pairs = list(zip(full_names, types, strict=True))
+    scopes = {name.rpartition("/")[0] for name, kind in pairs if _UPDATE.fullmatch(kind)}
+    scopes -= {"", "Default"}
+    found: list[str | None] = []
+    for name, kind in pairs:
+        if name.startswith((_GRADIENTS, "recompute_")):
+            found.append("backward")
+        elif _UPDATE.fullmatch(kind) or any(name.startswith(f"{scope}/") for scope in scopes):
+            found.append("optimizer")
+        elif name.count("/") < 2 and kind.startswith("Assign"):
+            found.append(None)  # an optimizer's, but in no scope that says so
+        elif name.startswith("Default/") and (graph_mode or name.count("/") > 1):
+            found.append("forward")
+        else:
+            found.append(None)
+    return found
+
+
+def _lanes(trace: _Trace) -> Int64:
+    """Return a lane for each row, such that none overlap: MindSpore tells no threads.
+
+    The rounding of a duration may make it reach into the next one, and is taken back.
+    """
+    start_ns, end_ns = trace.start_ns, trace.start_ns + trace.dur_ns
+    rounding_ns = trace.dur_ns // 10 ** (_DIGITS - 1) + 1
+    over_ns = end_ns[:-1] - start_ns[1:]
+    rounded = np.flatnonzero((over_ns > 0) & (over_ns <= rounding_ns[:-1]))
+    trace.dur_ns[rounded] -= over_ns[rounded]
+    lane = np.zeros(len(start_ns), np.int64)
+    end_ns = trace.start_ns + trace.dur_ns
+    if (end_ns[:-1] <= start_ns[1:]).all():
+        return lane
+    ends: list[int] = []
+    for row, (start, end) in enumerate(zip(start_ns.tolist(), end_ns.tolist(), strict=True)):
+        free = next((number for number, last in enumerate(ends) if last <= start), len(ends))
+        ends[free : free + 1] = [end]
+        lane[row] = free
+    return lane
+
+
+def _read_memory(path: Path, trace: _Trace) -> Allocations:
+    """Return what changed of the memory in use; the blocks' addresses are not told.
+
+    The file may begin with rows of sessions before.
+    """
+    table: list[list[int]] = []
+    for file, lines in _lines(path, MEMORY):
+        damaged = 0
+        for line in lines[1:]:
+            try:
+                time_ns, allocated, reserved = map(int, line.split(",")[:3])
+            except ValueError:
+                damaged += 1
+                continue
+            table.append([time_ns, allocated, reserved])
+        if damaged:
+            trace.notes.append(f"{damaged} damaged lines of {file.name} are left out")
+    rows = np.array(table, np.int64).reshape(-1, 3)
+    rows = rows[np.argsort(rows[:, 0], kind="stable")]
+    change = np.diff(rows[:, 1], prepend=0)
+    rows, change = rows[change != 0], change[change != 0]
+    none = np.full(len(rows), -1, np.int64)
+    return Allocations(
+        start_ns=rows[:, 0],
+        bytes=change,
+        address=none,
+        device=none.astype(np.int32),
+        pid=none + 1 + trace.pid,
+        tid=none + 1,
+        allocated_bytes=rows[:, 1],
+        reserved_bytes=rows[:, 2],
+    )

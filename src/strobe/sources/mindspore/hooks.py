@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hooks on MindSpore: its training steps, optimizers and waits for data; undone by detach().
+
+Each patch calls what was there before, as it was called, and lets its errors through.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from functools import wraps
+from importlib import import_module
+from typing import Any
+
+from strobe.model.tables import CATEGORIES
+from strobe.record import recorder
+from strobe.sources import manager
+
+_ANNOTATION, _DATA_LOADING = CATEGORIES.index("annotation"), CATEGORIES.index("data_loading")
+_MISSING = object()
+# What a training step tells of itself: it ends one, and holds all phases.
+_STEP: dict[str, Any] = {"ends": "step", "phase": None}
+
+_Function = Callable[..., Any]
+
+_patches: list[tuple[Any, str, Any, Any]] = []
+"""Owner, attribute, what was there (_MISSING if it was inherited), what we put there."""
+
+
+class _Steps(threading.local):
+    """Which step is open in this thread."""
+
+    depth = 0
+    model: Any = None
+
+
+_steps = _Steps()
+_marker: list[weakref.ref[Any]] = []
+"""What made the first step: of several optimizers, the one that ends them."""
+
+
+def attach(*, make_room: Callable[[], object], sinks: Callable[[], object]) -> list[str]:
+    """Patch MindSpore and return what could not be patched.
+
+    `make_room` is called before MindSpore's own profiler starts, `sinks` when a Model is to train
+    with its data sunk into the device.
+    """
+    if _patches:
+        return []
+    parts: list[tuple[str, str, str, Callable[[Any], Any]]] = [
+        ("mindspore.profiler.profiler_interface", "ProfilerInterface", "start", _room(make_room)),
+        ("mindspore.train.model", "Model", "train", _train(sinks)),
+        ("mindspore.train.callback._callback", "CallbackManager", "on_train_step_begin", _begin),
+        ("mindspore.train.callback._callback", "CallbackManager", "on_train_step_end", _end),
+        ("mindspore.nn.wrap.cell_wrapper", "TrainOneStepCell", "__call__", _cell("", _STEP)),
+        ("mindspore.nn.optim.optimizer", "Optimizer", "__call__", _cell("Optimizer.step#")),
+        (
+            *("mindspore.experimental.optim.optimizer", "Optimizer", "__call__"),
+            _cell("Optimizer.step#"),
+        ),
+        ("mindspore.dataset.engine.iterators", "Iterator", "__next__", _waited),
+    ]
+    reasons = [_patch(*part) for part in parts]
+    return [reason for reason in reasons if reason]
+
+
+def detach() -> None:
+    """Put back what was there; what someone else has patched since stays theirs."""
+    while _patches:
+        owner, attribute, before, ours = _patches.pop()
+        if vars(owner).get(attribute) is not ours:
+            continue
+        if before is _MISSING:
+            delattr(owner, attribute)
+        else:
+            setattr(owner, attribute, before)
+    _marker.clear()
+
+
+def _patch(module: str, holder: str, attribute: str, wrap: Callable[[Any], Any]) -> str:
+    """Return why it could not be done, or nothing."""
+    try:
+        owner = getattr(import_module(module), holder)
+        original = getattr(owner, attribute)
+    except (ImportError, AttributeError):
+        return f"{module}.{holder}.{attribute} is not in this version of MindSpore"
+    before = vars(owner).get(attribute, _MISSING)
+    ours: Any = wrap(original)
+    if isinstance(before, classmethod):
+        ours = staticmethod(ours)  # what was there is bound to its class already
+    setattr(owner, attribute, ours)
+    _patches.append((owner, attribute, before, ours))
+    return ""
+
+
+def _room(make_room: Callable[[], object]) -> Callable[[_Function], _Function]:
+    def wrap(original: _Function) -> _Function:
+        @wraps(original)
+        def start(*arguments: Any, **keywords: Any) -> Any:
+            make_room()
+            return original(*arguments, **keywords)
+
+        return start
+
+    return wrap
+
+
+def _train(sinks: Callable[[], object]) -> Callable[[_Function], _Function]:
+    def wrap(original: _Function) -> _Function:
+        @wraps(original)
+        def train(self: Any, *arguments: Any, **keywords: Any) -> Any:
+            if keywords.get("dataset_sink_mode", len(arguments) > 3 and arguments[3]):
+                sinks()
+            try:
+                return original(self, *arguments, **keywords)
+            finally:
+                _close_step()  # one that has failed
+
+        return train
+
+    return wrap
+
+
+def _begin(original: _Function) -> _Function:
+    """A step of Model.train begins after the callbacks that are told of it."""
+
+    @wraps(original)
+    def on_train_step_begin(self: Any, run_context: Any) -> Any:
+        result = original(self, run_context)
+        _steps.model = recorder.core.source_span("Model.train step", _ANNOTATION, _STEP)
+        _steps.model.begin()
+        _steps.depth = 1
+        return result
+
+    return on_train_step_begin
+
+
+def _end(original: _Function) -> _Function:
+    """It ends before those that are told of that."""
+
+    @wraps(original)
+    def on_train_step_end(self: Any, run_context: Any) -> Any:
+        _close_step()
+        try:
+            return original(self, run_context)
+        finally:
+            manager.step_ended()
+
+    return on_train_step_end
+
+
+def _close_step() -> None:
+    if _steps.model is not None:
+        _steps.model.end()
+        _steps.model = None
+        _steps.depth = 0
+
+
+def _cell(prefix: str, *told: dict[str, Any]) -> Callable[[_Function], _Function]:
+    def wrap(original: _Function) -> _Function:
+        @wraps(original)
+        def call(self: Any, *arguments: Any, **keywords: Any) -> Any:
+            _steps.depth += 1
+            try:
+                with recorder.core.source_span(prefix + type(self).__name__, _ANNOTATION, *told):
+                    result = original(self, *arguments, **keywords)
+            finally:
+                _steps.depth = max(0, _steps.depth - 1)
+            if _steps.depth == 0 and _ends_steps(self):
+                manager.step_ended()
+            return result
+
+        return call
+
+    return wrap
+
+
+def _ends_steps(cell: Any) -> bool:
+    """Say whether it is the one that was the first to make a step."""
+    first = _marker[0]() if _marker else None
+    if first is None:
+        _marker[:] = [weakref.ref(cell)]
+    return first is None or first is cell
+
+
+def _waited(original: _Function) -> _Function:
+    @wraps(original)
+    def __next__(self: Any) -> Any:
+        with recorder.core.source_span(f"enumerate(Dataset)#{type(self).__name__}", _DATA_LOADING):
+            return original(self)
+
+    return __next__

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of MindSpore's profilers: as MindSpore 2.10.0 wrote them, cut small, and damaged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from strobe.errors import FormatError
+from strobe.importers import minddata, mindspore
+from strobe.importers.events import Events
+from strobe.model.tables import CATEGORIES
+
+LAYER = "Default/network-WithLossCell/_backbone-Net/0-Dense"
+TIMES = f"""\
+Gradients/{LAYER}/Grad_MatMul/MatMul-op0;HostCpuOps;1794789063141264468,0.010265,0 \
+1794789063143264468,0.0098,0
+{LAYER}/MatMul-op0;HostCpuOps;1794789063140733731,0.047661,0 1794789063142599385,0.030215,0
+Default/optimizer-SGD/AssignAdd-op0;HostCpuOps;1794789063141368482,0.00677,0
+Default/optimizer-SGD/SGD-op0;HostCpuOps;1794789063141400810,9.5e-05,0
+Expand/_Muls/Mul-op0;HostCpuOps;1794789063141139833,0.003766,0
+Default/AllReduce-op0;HostCpuOps;1794789063141500000,1.72652,0
+"""
+DETAILS = f"""\
+op_side,op_type,op_name,full_op_name,op_occurrences,op_total_time(ms),op_avg_time(ms),\
+total_proportion,subgraph,pid
+Host,MatMul,MatMul-op0,{LAYER}/MatMul-op0,2,0.077876,0.038938,0.1,Default,12717
+Host,SGD,SGD-op0,Default/optimizer-SGD/SGD-op0,1,9.5e-05,9.5e-05,0.01,Default,12717
+"""
+INPUTS = """\
+MatMul;MatMul-op0;331296151;input_1:[3, 6];input_2:[5, 6];input_3:NoShape;input_4:NoShape;
+;;331296151;
+Mul;Mul-op0;331296151;input_1:[3, 2];input_2:[];
+MatMul;MatMul-op0;331296151;input_1:[3, 2];input_2:[2, 5];input_3:TupleShape(NoShape, [4]);
+MatMul;MatMul-op0;331296151;input_1:[9, 6];
+MatMul;MatMul-op0;331296151;input_1:[3, 9];
+SGD;SGD-op0;331296151;input_1:[2];
+SGD;SGD-op0;331296151;input_1:[2];
+"""
+MEMORY = """\
+Timestamp(ns),Total Allocated(Byte),Total Reserved(Byte),Total Active(Byte)
+1794789063140720622,2560,1073741824,2560
+1794789063140827070,3072,1073741824,3072
+1794789063140858096,3072,1073741824,3072
+1794789063141204008,2048,1073741824,2048
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "cpu_op_execute_timestamp_0.txt").write_text(TIMES)
+    (tmp_path / "cpu_op_detail_info_0.csv").write_text(DETAILS)
+    (tmp_path / "cpu_framework_0.txt").write_text(INPUTS)
+    (tmp_path / "cpu_ms_memory_record_0.txt").write_text(MEMORY)
+    return tmp_path
+
+
+def rows(events: Events) -> list[tuple[str, int, int]]:
+    """Name, start after the first, and duration."""
+    starts = events.start_ns - events.start_ns.min()
+    names = [events.names[code] for code in events.name]
+    return list(zip(names, starts.tolist(), events.dur_ns.tolist(), strict=True))
+
+
+def attributes(events: Events) -> list[dict[str, object]]:
+    return [json.loads(events.texts[place]) for place in events.attributes]
+
+
+def test_operators_come_by_time(folder: Path) -> None:
+    events = mindspore.read(folder)
+
+    assert rows(events) == [
+        ("MatMul", 0, 47661),
+        ("Mul", 406102, 3766),
+        ("MatMul", 530737, 10265),
+        ("AssignAdd", 634751, 6770),
+        ("SGD", 667079, 95),
+        ("AllReduce", 766269, 1726520),
+        ("MatMul", 1865654, 30215),
+        ("MatMul", 2530737, 9800),
+    ]
+    assert events.base_ns + events.start_ns[0] == 1794789063140733731
+    kinds = [CATEGORIES[code] for code in events.category]
+    assert kinds == ["operator"] * 5 + ["communication"] + ["operator"] * 2
+    assert attributes(events)[5]["collective"] == "all_reduce"
+    assert set(events.pid) == {12717}
+
+
+def test_names_tell_phase_and_layer(folder: Path) -> None:
+    events = mindspore.read(folder)
+
+    assert events.module is not None
+    words = [each["phase"] for each in attributes(events)]
+    assert words[:6] == ["forward", None, "backward", "optimizer", "optimizer", "forward"]
+    layers = [events.names[code] if code >= 0 else None for code in events.module]
+    assert layers[:6] == [LAYER, None, LAYER, *["Default/optimizer-SGD"] * 2, None]
+
+
+def test_in_pynative_mode_no_phase_is_made_up(tmp_path: Path) -> None:
+    lines = ["MatMul;HostCpuOps;10,0.001,0", "Default/BiasAdd-op0;HostCpuOps;2000,0.001,0"]
+    (tmp_path / "cpu_op_execute_timestamp_0.txt").write_text("\n".join(lines))
+
+    events = mindspore.read(tmp_path)
+
+    assert [each["phase"] for each in attributes(events)] == [None, None]
+    assert [events.names[code] for code in events.name] == ["MatMul", "BiasAdd"]
+
+
+def test_inputs_belong_to_launches_in_their_order(folder: Path) -> None:
+    events = mindspore.read(folder)
+
+    shapes = [each.get("shapes") for each in attributes(events)]
+    assert shapes == [
+        [[3, 6], [5, 6], None, None],
+        [[3, 2], []],
+        [[3, 2], [2, 5], [None, [4]]],
+        None,
+        None,  # told twice for one launch
+        None,
+        [[9, 6]],
+        [[3, 9]],
+    ]
+    assert events.notes == ("shapes of 1 operators cannot be told apart",)
+
+
+def test_memory_is_what_changed(folder: Path) -> None:
+    told = mindspore.read(folder).allocations
+
+    assert told.bytes.tolist() == [2560, 512, -1024]
+    assert told.allocated_bytes.tolist() == [2560, 3072, 2048]
+    assert told.address.tolist() == [-1, -1, -1]
+
+
+def test_what_overlaps_has_a_lane_of_its_own(folder: Path) -> None:
+    lines = "A;HostCpuOps;0,0.01,0 20000,0.01,0\nB;HostCpuOps;5000,0.02,0\nC;HostCpuOps;26000,1,0"
+    (folder / "cpu_op_execute_timestamp_0.txt").write_text(lines)
+
+    events = mindspore.read(folder)
+
+    assert [name for name, _, _ in rows(events)] == ["A", "B", "A", "C"]
+    assert events.tid.tolist() == [0, 1, 0, 1]
+    assert events.threads == {
+        (12717, 0): "MindSpore operators",
+        (12717, 1): "MindSpore operators 2",
+    }
+
+
+def test_a_rounded_duration_does_not_overlap(tmp_path: Path) -> None:
+    # 24.58746 ms, written with six digits
+    lines = "A;HostCpuOps;0,24.5875,0\nB;HostCpuOps;24587460,0.01,0"
+    (tmp_path / "cpu_op_execute_timestamp_0.txt").write_text(lines)
+
+    events = mindspore.read(tmp_path)
+
+    assert events.tid.tolist() == [0, 0]
+    assert events.dur_ns.tolist() == [24587460, 10000]
+
+
+def test_a_session_without_operators_is_empty(tmp_path: Path) -> None:
+    events = mindspore.read(tmp_path)
+
+    assert len(events.start_ns) == len(events.allocations.bytes) == 0
+
+
+def test_damaged_lines_are_left_out_and_told(folder: Path) -> None:
+    for file, line in [
+        ("cpu_op_execute_timestamp_0.txt", "Default/Cut-op0;HostCpuOps;17947,0.1"),
+        ("cpu_framework_0.txt", "MatMul;Ma"),
+        ("cpu_ms_memory_record_0.txt", "17947890631"),
+    ]:
+        with (folder / file).open("a") as end:
+            end.write(line)
+    (folder / "cpu_op_detail_info_0.csv").write_bytes(b"\xff\xfe\x00")
+
+    events = mindspore.read(folder)
+
+    assert len(rows(events)) == 8
+    assert len(events.allocations.bytes) == 3
+    assert rows(events)[0] == ("MatMul", 0, 47661)
+    assert len(events.notes) == 5  # and of the inputs that are told twice
+
+
+@pytest.mark.parametrize("content", ["\x00\x01", "{}", "a;HostCpuOps;", "a;b;1,2,3"])
+def test_what_is_no_such_file_is_refused(folder: Path, content: str) -> None:
+    (folder / "cpu_op_execute_timestamp_0.txt").write_text(content)
+
+    with pytest.raises(FormatError, match="HostCpuOps"):
+        mindspore.read(folder)
+
+
+QUEUES = {
+    "op_info": [
+        {
+            "children": [1],
+            "metrics": {"output_queue": {"length": 16, "size": [0, 2]}},
+            "num_workers": 2,
+            "op_id": 0,
+            "op_type": "BatchOp",
+        },
+        {"metrics": {}, "num_workers": 1, "op_id": 1, "op_type": "GeneratorOp"},
+        {"metrics": None, "num_workers": 0, "op_id": 2, "op_type": "EpochCtrlOp"},
+    ],
+    "sampling_interval": 20,
+}
+USE = {
+    "op_info": [
+        {"metrics": {"sys_utilization": [0, 3], "user_utilization": [1, 40]}, "op_id": 0},
+        {"metrics": {"sys_utilization": [0, 0], "user_utilization": [0, 0]}, "op_id": 1},
+    ],
+    "time_stamp": [17943157, 17943204],
+}
+
+
+def test_a_pipeline_is_counters(tmp_path: Path) -> None:
+    (tmp_path / "pipeline_profiling_0.json").write_text(json.dumps(QUEUES))
+    (tmp_path / "minddata_cpu_utilization_0.json").write_text(json.dumps(USE))
+
+    found = minddata.read(tmp_path).counters
+
+    assert found is not None
+    names = [found.names[code] for code in found.name]
+    values = zip(names, found.start_ns.tolist(), found.value.tolist(), strict=True)
+    assert list(values) == [
+        ("MindData queue Batch(id=0)", 17943157000000, 0),
+        ("MindData queue Batch(id=0)", 17943204000000, 2),
+        ("MindData cpu % Batch(id=0)", 17943157000000, 1),
+        ("MindData cpu % Batch(id=0)", 17943204000000, 43),
+        ("MindData cpu % Generator(id=1)", 17943157000000, 0),
+        ("MindData cpu % Generator(id=1)", 17943204000000, 0),
+    ]
+    assert found.value.dtype == np.float64
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"op_info": [{}]}', '{"op_info": 3}'])
+def test_a_damaged_pipeline_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "pipeline_profiling_0.json").write_text(content)
+
+    with pytest.raises(FormatError):
+        minddata.read(tmp_path)
