@@ -103,14 +103,15 @@ def _blocks(spans: pl.DataFrame, code: NDArray[np.int8]) -> pl.DataFrame:
 
 def _line(blocks: pl.DataFrame, lane: int) -> _Line:
     mine = blocks.filter(pl.col("lane") == lane)
-    elsewhere = blocks.filter(
-        pl.col("pid").is_in(mine["pid"].unique().to_list() or blocks["pid"].unique().to_list()),
-        pl.col("lane") != lane,
-    )
+    own = pl.col("pid").is_in(mine["pid"].unique().to_list())
+    elsewhere = blocks.filter(pl.col("lane") != lane)
     line = _edges(mine)
-    for unplaced in elsewhere.filter(pl.col("tid") == 0).partition_by("lane"):
+    # Of a lane without a phase of its own it is not known which process it is of.
+    for unplaced in elsewhere.filter(pl.col("tid") == 0, own | mine.is_empty()).partition_by(
+        "lane"
+    ):
         line = _fill(line, _edges(unplaced))
-    placed = elsewhere.filter(pl.col("tid") != 0)
+    placed = elsewhere.filter(pl.col("tid") != 0, own)
     return _without_gaps(_with_backward(line, _only_backward(placed)))
 
 
