@@ -119,7 +119,8 @@ struct Thread {
   static constexpr size_t kNames = 1024, kInputs = 4096, kSpares = 256;
   void *spare = nullptr;  // memory for operators, each block beginning with the next one's address
   size_t spares = 0;
-  std::vector<Name> names{kNames};
+  std::vector<Name> names{kNames};  // by address
+  std::vector<Name> texts{kNames};  // by text
   std::vector<Inputs> inputs;
   Key key;
 
@@ -159,19 +160,37 @@ uint32_t categorize(const char *name, at::RecordScope scope) {
   return STROBE_OPERATOR;
 }
 
+// Autograd makes some names up anew each time, so that their addresses say nothing.
+Name &place_of_text(Thread &thread, const char *name, size_t length) {
+  uint64_t hash = length;
+  for (size_t i = 0; i + 8 <= length; i += 8) {
+    uint64_t word;
+    memcpy(&word, name + i, sizeof word);
+    hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
+  }
+  uint64_t rest = 0;
+  memcpy(&rest, name + length / 8 * 8, length % 8);
+  return thread.texts[((hash ^ rest) * 0x9e3779b97f4a7c15u) >> 54];
+}
+
 const Name &find_name(Thread &thread, const char *name, at::RecordScope scope, uint32_t serial) {
   size_t place = (reinterpret_cast<uintptr_t>(name) >> 3) * 0x9e3779b97f4a7c15u >> 54;
   Name &known = thread.names[place];
   if (known.address == name && known.serial == serial && strcmp(known.text.c_str(), name) == 0) {
     return known;
   }
-  known.address = name;
-  known.text = name;
-  known.serial = serial;
-  known.id = recorder->text(name, known.text.size());
-  known.category = categorize(name, scope);
-  if (known.id == 0) known.address = nullptr;
-  return known;
+  size_t length = strlen(name);
+  Name &same = place_of_text(thread, name, length);
+  if (same.serial != serial || same.text.size() != length ||
+      memcmp(same.text.data(), name, length) != 0) {
+    same.address = name;
+    same.text.assign(name, length);
+    same.id = recorder->text(name, length);
+    same.serial = same.id ? serial : 0;
+    same.category = categorize(name, scope);
+  }
+  if (known.serial != serial) known = same;
+  return same;
 }
 
 // A key that tells all inputs apart whose description differs: for each its kind, then its numbers.
