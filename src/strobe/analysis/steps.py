@@ -72,7 +72,7 @@ def step_breakdown(spans: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     columns = ("name", "lane", "start_ns", "dur_ns")
     if steps["kind"].eq("annotation").any():
         places = ended.select(pl.col("lane").cast(spans.schema["lane"]), *columns[2:])
-        spans = spans.join(places, on=columns[1:], how="anti", maintain_order="left")
+        spans = spans.join(places, on=columns[1:], how="anti")
     marks = ended.select(pl.lit(_MARK).alias("name"), *columns[1:])
     both = pl.concat([marks, spans.select(*columns)], how="vertical_relaxed").sort(
         "start_ns", pl.col("start_ns") + pl.col("dur_ns"), descending=[False, True]

@@ -152,7 +152,8 @@ def _read_types(path: Path, trace: _Trace) -> list[str]:
     """Return the type of each operator, by its name where the file of types does not have it."""
     told: dict[str, str] = {}
     for file, lines in _lines(path, DETAILS):
-        rows = csv.DictReader(lines)
+        # Before Python 3.11, csv refuses a file with a NUL in it.
+        rows = csv.DictReader(line.replace("\0", "?") for line in lines)
         if not {"op_type", "full_op_name"} <= set(rows.fieldnames or ()):
             trace.notes.append(f"{file.name} cannot be read: types are taken from names")
             continue
