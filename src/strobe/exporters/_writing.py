@@ -29,13 +29,12 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
     """Open a file that takes the name `path` at the end, or vanishes with an exception."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
+    with contextlib.ExitStack() as undo:
+        undo.callback(part.unlink, missing_ok=True)
         with part.open("wb") as file:
             yield file
         part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+        undo.pop_all()
 
 
 @contextlib.contextmanager

@@ -41,11 +41,10 @@ def finalize(recording: Path, progress: Progress = lambda _stage, _share: None) 
 
 def _write(recording: Path, content: manifest.Manifest, lasting: bool, progress: Progress) -> Path:
     part = _make_directory(recording if lasting else None)
-    try:
+    with contextlib.ExitStack() as undo:
+        undo.callback(shutil.rmtree, part, ignore_errors=True)
         build(recording, content, part, progress)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
+        undo.pop_all()
     if not lasting:
         atexit.register(shutil.rmtree, part, ignore_errors=True)
         return part

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -124,12 +125,11 @@ class Profiler:
             self._report_missing()
             state = self._state_of(0)
             sources.enter(self._on_step)
-            if CHANGES[State.CLOSED, state].open:
-                try:
+            with contextlib.ExitStack() as undo:
+                undo.callback(sources.leave, self._on_step)
+                if CHANGES[State.CLOSED, state].open:
                     self._open_round()
-                except BaseException:
-                    sources.leave(self._on_step)
-                    raise
+                undo.pop_all()
             self._state = state
             self._started = True
             self._step_start_ns = recorder.core.clock_ns()

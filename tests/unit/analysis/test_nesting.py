@@ -216,7 +216,7 @@ def test_cover_counts_the_instants_in_which_a_name_is_open(kernels, rows):
 
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(0, 300))
 def test_kernel_and_twin_agree_on_larger_tables(seed, n):
-    kernel = pytest.importorskip("strobe.analysis._kernels")
+    kernel = pytest.importorskip("strobe.analysis._kernels", reason="it was not built")
     twin = importlib.import_module("strobe.analysis._nesting_python")
     draw = np.random.default_rng(seed)
     start, length = draw.integers(-(10**12), 10**12, n), draw.integers(0, 10**12, n)
@@ -273,7 +273,7 @@ def test_columns_of_other_lengths_and_dtypes_are_refused(kernels):
 
 
 def test_the_kernel_refuses_results_it_cannot_write_safely():
-    kernel = pytest.importorskip("strobe.analysis._kernels")
+    kernel = pytest.importorskip("strobe.analysis._kernels", reason="it was not built")
     lane, times, out = np.zeros(2, np.int32), np.zeros(2, np.int64), np.zeros(2, np.int64)
 
     with pytest.raises(ValueError, match="self_ns must not share memory with parent"):

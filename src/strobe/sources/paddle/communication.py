@@ -6,6 +6,7 @@ What paddle.DataParallel exchanges in its backward never passes through Python, 
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable
 from functools import wraps
@@ -78,11 +79,11 @@ def _around(name: str, sent: str) -> Callable[[_Function], _Function]:
         @wraps(original)
         def call(*arguments: Any, **keywords: Any) -> Any:
             attributes = {"collective": name}
-            try:
+            # What the program gives may be anything: the call is recorded without it, and will say
+            # itself what is wrong.
+            with contextlib.suppress(Exception):
                 given = signature.bind(*arguments, **keywords).arguments
                 attributes |= _describe(given, sent)
-            except Exception:  # the call itself will say what is wrong with it
-                return original(*arguments, **keywords)
             span = f"paddle.distributed.{original.__name__}"
             with recorder.core.source_span(span, _COMMUNICATION, attributes):
                 return original(*arguments, **keywords)
