@@ -12,6 +12,8 @@ def innermost(marked: NDArray[np.bool_], parent: NDArray[np.int64]) -> NDArray[n
 
     Each pass looks twice as far up as the one before: passes grow with the depth's logarithm.
     """
+    if not marked.any():
+        return np.full(len(marked), -1, np.int64)
     nobody = len(marked)  # one row more than there are, so that -1 needs no case of its own
     found = np.append(np.where(marked, np.arange(nobody), -1), -1)
     above = np.append(np.where(parent < 0, nobody, parent), nobody)

@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from strobe.analysis.ancestors import innermost, is_inside
+from strobe.analysis.words import Words
 from strobe.model.tables import PHASES
 
 LOADING, FORWARD, BACKWARD, OPTIMIZER, ZERO_GRAD, OTHER = range(len(PHASES))
@@ -58,8 +59,8 @@ def phases(
     columns = _Columns.of(spans)
     phase = _of_blocks(columns)
     backward = _pairs(links, "backward")
-    members = _is_one_of(columns.category, *_IN_RUNS) & (
-        (phase == NONE) | ((phase == OPTIMIZER) & (columns.category == "operator").to_numpy())
+    members = columns.category.is_one_of(*_IN_RUNS) & (
+        (phase == NONE) | ((phase == OPTIMIZER) & columns.category.is_one_of("operator"))
     )
     if unknown is None:
         unknown = np.zeros(len(phase), bool)
@@ -68,7 +69,7 @@ def phases(
         rows, found = _of_runs(columns, phase, np.flatnonzero(members), backward)
         phase[rows] = found
     source, target = _pairs(links, "launch")
-    follows = _is_one_of(columns.category, *_LAUNCHED)[target] & (phase[source] != NONE)
+    follows = columns.category.is_one_of(*_LAUNCHED)[target] & (phase[source] != NONE)
     phase[target[follows]] = phase[source[follows]]
     _fill_containers(columns, phase, ~unknown)
     texts = pl.Series("phase", [*PHASES, None], dtype=pl.Enum(PHASES))
@@ -77,8 +78,8 @@ def phases(
 
 @dataclass(frozen=True)
 class _Columns:
-    name: pl.Series
-    category: pl.Series
+    name: Words
+    category: Words
     lane: NDArray[np.int64]
     pid: NDArray[np.int64]
     start_ns: NDArray[np.int64]
@@ -89,8 +90,8 @@ class _Columns:
     @staticmethod
     def of(spans: pl.DataFrame) -> _Columns:
         return _Columns(
-            name=spans["name"].cast(pl.String),
-            category=spans["category"].cast(pl.String),
+            name=Words.of(spans["name"]),
+            category=Words.of(spans["category"]),
             lane=spans["lane"].cast(pl.Int64).to_numpy(),
             pid=spans["pid"].cast(pl.Int64).to_numpy(),
             start_ns=spans["start_ns"].to_numpy(),
@@ -109,14 +110,6 @@ def told_codes(spans: pl.DataFrame) -> NDArray[np.int8]:
     return codes
 
 
-def _is_one_of(column: pl.Series, *values: str) -> NDArray[np.bool_]:
-    return column.is_in(values).fill_null(False).to_numpy()
-
-
-def _begins(column: pl.Series, prefix: str) -> NDArray[np.bool_]:
-    return column.str.starts_with(prefix).fill_null(False).to_numpy()
-
-
 def _pairs(links: pl.DataFrame, kind: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     chosen = links.filter(pl.col("kind").cast(pl.String) == kind)
     return chosen["source"].to_numpy(), chosen["target"].to_numpy()
@@ -125,11 +118,11 @@ def _pairs(links: pl.DataFrame, kind: str) -> tuple[NDArray[np.int64], NDArray[n
 def _of_blocks(columns: _Columns) -> NDArray[np.int8]:
     """Return the phase of what says its phase itself, and of what is inside; NONE for the rest."""
     own = np.full(len(columns.lane), NONE, np.int8)
-    own[_is_one_of(columns.category, "backward")] = BACKWARD
-    own[_begins(columns.name, OPTIMIZER_PREFIX)] = OPTIMIZER
-    own[_begins(columns.name, _ZERO_GRAD_PREFIX)] = ZERO_GRAD
-    own[_begins(columns.name, LOADER_PREFIX)] = LOADING
-    own[_is_one_of(columns.category, "data_loading")] = LOADING
+    own[columns.category.is_one_of("backward")] = BACKWARD
+    own[columns.name.begins(OPTIMIZER_PREFIX)] = OPTIMIZER
+    own[columns.name.begins(_ZERO_GRAD_PREFIX)] = ZERO_GRAD
+    own[columns.name.begins(LOADER_PREFIX)] = LOADING
+    own[columns.category.is_one_of("data_loading")] = LOADING
     own = np.where(columns.told != NONE, columns.told, own)
     own[is_inside(own == LOADING, columns.parent)] = LOADING
     around = innermost(own != NONE, columns.parent)
@@ -167,14 +160,14 @@ def _of_runs(
     in_step = phase[rows] == OPTIMIZER
     key = number * 2 + in_step  # an operator in a step and one after it may have the same number
     has_backward = _any_of(_forwards(columns, phase, source, target)[rows], key)
-    has_operator = _any_of((columns.category == "operator").to_numpy()[rows], key)
+    has_operator = _any_of(columns.category.is_one_of("operator")[rows], key)
     trains = _lanes_with_backward(columns, phase, source, target)[lane]
     begins_anew = np.isin(after, (NONE, LOADING, ZERO_GRAD)) & (before != OPTIMIZER)
     leads_on = np.isin(before, (BACKWARD, FORWARD)) & (len(source) == 0)
     anew = (begins_anew | leads_on)[number] | ~trains
     forward = has_backward | (~in_step & anew & has_operator)
     found = np.where(forward, FORWARD, np.where(in_step, OPTIMIZER, OTHER)).astype(np.int8)
-    runtime = (columns.category == "runtime").to_numpy()[rows]
+    runtime = columns.category.is_one_of("runtime")[rows]
     found[~in_step & ~_any_of(~runtime, key)] = NONE
     workers = _workers(columns, phase)
     if len(workers):
@@ -200,7 +193,7 @@ def _forwards(
     in_step = phase[source] == OPTIMIZER
     holds[source[~in_step]] = True
     if in_step.any():
-        is_step = _begins(columns.name, OPTIMIZER_PREFIX) | (columns.told == OPTIMIZER)
+        is_step = columns.name.begins(OPTIMIZER_PREFIX) | (columns.told == OPTIMIZER)
         steps = innermost(is_step, columns.parent)
         source, target = source[in_step], target[in_step]
         holds[source[columns.start_ns[target] < columns.end_ns[steps[source]]]] = True
@@ -222,10 +215,10 @@ def _lanes_with_backward(
 
 def _workers(columns: _Columns, phase: NDArray[np.int8]) -> NDArray[np.int64]:
     """Return the processes that load data for others: they fetch, and do not wait for a loader."""
-    fetching = columns.pid[_is_one_of(columns.category, "data_loading")]
+    fetching = columns.pid[columns.category.is_one_of("data_loading")]
     if not len(fetching):
         return fetching
-    waiting = columns.pid[_begins(columns.name, LOADER_PREFIX) | (columns.told == LOADING)]
+    waiting = columns.pid[columns.name.begins(LOADER_PREFIX) | (columns.told == LOADING)]
     training = columns.pid[np.isin(phase, (BACKWARD, OPTIMIZER, ZERO_GRAD))]
     return np.setdiff1d(fetching, np.concatenate([waiting, training]))
 
@@ -234,22 +227,28 @@ def _fill_containers(
     columns: _Columns, phase: NDArray[np.int8], may_have_one: NDArray[np.bool_]
 ) -> None:
     """Give spans without a phase the one that all spans share that begin in them."""
-    rows = len(phase)
-    containers = np.flatnonzero((phase == NONE) & may_have_one)
-    if (phase == NONE).all():
-        return
-    order = np.argsort(columns.lane, kind="stable")
-    begun_before_end = np.searchsorted(columns.start_ns, columns.end_ns[containers])
-    # Lane by lane, and by row in a lane: one number for both.
-    place = columns.lane[order] * (rows + 1) + order
-    lane = columns.lane[containers] * (rows + 1)
-    low = np.searchsorted(place, lane + containers, side="right")
-    high = np.maximum(low, np.searchsorted(place, lane + begun_before_end))
+    by_lane = _rows_by_lane(columns.lane)
+    found = phase[by_lane]
+    places = np.flatnonzero((found == NONE) & may_have_one[by_lane])
+    containers = by_lane[places]
     kinds = np.zeros(len(containers), np.int8)
     only = np.full(len(containers), NONE, np.int8)
     for code in range(len(PHASES)):
-        count = np.append(0, np.cumsum(phase[order] == code))
-        has = count[high] > count[low]
+        having = found == code
+        if not having.any():
+            continue
+        # The next row of the lane that has it begins before the container ends, or none does.
+        rows = np.append(by_lane[having], containers[:1])
+        following = rows[np.cumsum(having)[places]]
+        has = (following > containers) & (columns.lane[following] == columns.lane[containers])
+        has &= columns.start_ns[following] < columns.end_ns[containers]
         kinds += has
         only[has] = code
     phase[containers] = np.where(kinds == 1, only, NONE)
+
+
+def _rows_by_lane(lane: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the rows lane by lane, in a lane as they are."""
+    if len(lane) == 0 or (lane == lane[0]).all():
+        return np.arange(len(lane))
+    return np.argsort(lane, kind="stable")

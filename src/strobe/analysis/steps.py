@@ -17,6 +17,7 @@ from strobe.analysis.phases import (
     OPTIMIZER_PREFIX,
     told_codes,
 )
+from strobe.analysis.words import Words
 
 SPAN_NAME = "step"
 """A program that marks no steps has those of its spans with this name."""
@@ -136,17 +137,17 @@ def derived_steps(spans: pl.DataFrame, number: NDArray[np.int64] | None = None) 
     unfinished and, if they are there, category, told and ends of a whole table of spans, sorted.
     Columns: those of the table `steps`.
     """
-    if number is not None:
-        annotated = (spans["category"].cast(pl.String) == "annotation").to_numpy() & (number >= 0)
+    if number is not None and (number >= 0).any():
+        annotated = Words.of(spans["category"]).is_one_of("annotation") & (number >= 0)
         if annotated.any():
             return _by_annotation(spans, annotated, number)
-    name, phase = spans["name"].cast(pl.String), spans["phase"].cast(pl.String)
+    name, phase = Words.of(spans["name"]), Words.of(spans["phase"])
     parent = spans["parent"].fill_null(-1).to_numpy()
-    optimizer = (name.str.starts_with(OPTIMIZER_PREFIX) & (phase == "optimizer")).to_numpy()
-    loader = (name.str.starts_with(LOADER_PREFIX) & (phase == "data_loading")).to_numpy()
+    optimizer = name.begins(OPTIMIZER_PREFIX) & phase.is_one_of("optimizer")
+    loader = name.begins(LOADER_PREFIX) & phase.is_one_of("data_loading")
     told = told_codes(spans)
     if (told >= 0).any():
-        annotation = (spans["category"].cast(pl.String) == "annotation").to_numpy()
+        annotation = Words.of(spans["category"]).is_one_of("annotation")
         optimizer = optimizer | (annotation & (told == OPTIMIZER))
         loader = loader | (annotation & (told == LOADING))
     if "ends" in spans.columns:
@@ -154,14 +155,14 @@ def derived_steps(spans: pl.DataFrame, number: NDArray[np.int64] | None = None) 
     optimizer &= ~is_inside(optimizer, parent)
     loader &= ~is_inside(loader, parent)
     if not optimizer.any() and not loader.any():
-        optimizer = (phase == "optimizer").fill_null(False).to_numpy()
+        optimizer = phase.is_one_of("optimizer")
     lanes = spans["lane"].to_numpy()
     marked = lanes[optimizer if optimizer.any() else loader]
     lane = int(np.bincount(marked).argmax()) if len(marked) else -1
     rows = np.flatnonzero(lanes == lane)
     mine = spans[rows]
     if optimizer.any():
-        forward = (phase == "forward").fill_null(False).to_numpy()
+        forward = phase.is_one_of("forward")
         return _by_optimizer(mine, lane, optimizer[rows], loader[rows], forward[rows])
     if loader.any():
         return _by_loader(mine, lane, loader[rows])

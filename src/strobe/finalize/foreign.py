@@ -10,6 +10,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,6 @@ from strobe.finalize.gather import (
     concatenate,
     concatenate_memory,
 )
-from strobe.importers import kineto, minddata, mindspore, paddle, xspace
 from strobe.importers.events import Alignment, Counters, Events, align
 from strobe.model.tables import CATEGORIES
 from strobe.model.text import escape
@@ -37,14 +37,8 @@ _BACKWARD = CATEGORIES.index("backward")
 _COMMUNICATION = CATEGORIES.index("communication")
 
 
-# The reader that a source names -> what it is
-READERS: dict[str, Callable[[Path], Events]] = {
-    "kineto": kineto.read,
-    "xspace": xspace.read,
-    "paddle": paddle.read,
-    "mindspore": mindspore.read,
-    "minddata": minddata.read,
-}
+# The readers that sources name: a module of strobe.importers each, imported once it is needed
+READERS = frozenset({"kineto", "xspace", "paddle", "mindspore", "minddata"})
 
 
 @dataclass
@@ -66,10 +60,18 @@ def add_foreign(log: Log, directories: list[Path], manifest: Manifest) -> dict[s
         source = added[facts["source"]]
         trace = path.with_name(facts["trace"])
         try:
-            _add(log, READERS[facts["reader"]](trace), facts, manifest, source)
+            _add(log, _read(facts["reader"], trace), facts, manifest, source)
         except (OSError, ValueError, KeyError, FormatError) as error:
             source.notes.append(f"{trace.name} could not be read ({error})")
     return added
+
+
+def _read(reader: str, trace: Path) -> Events:
+    if reader not in READERS:
+        message = f"no reader is called {reader!r}"
+        raise ValueError(message)
+    read: Callable[[Path], Events] = import_module(f"strobe.importers.{reader}").read
+    return read(trace)
 
 
 def _add(log: Log, events: Events, facts: dict[str, Any], manifest: Manifest, added: Added) -> None:

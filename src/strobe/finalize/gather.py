@@ -276,19 +276,26 @@ def _look_up(table: NDArray[np.int32], ids: NDArray[np.uint32]) -> NDArray[np.in
 def _details(parts: list[Records]) -> tuple[Ints, Ints]:
     """Return sequence number and thread of each span, -1 for none: a record before its own."""
     sequences, threads = [], []
-    before = np.zeros((1, 4), np.uint64)  # the last record of the part before
+    last: Records | None = None  # a detail that the part before ended with
     for records in parts:
-        words = np.concatenate([before, _words(records)])
-        kinds = np.ascontiguousarray(words[:, 3]).view(np.uint8)[4::8]
-        spans = 1 + np.flatnonzero(kinds[1:] == layout.KIND_SPAN)
-        own, ahead = words[spans], words[spans - 1]
-        same = kinds[spans - 1] == layout.KIND_DETAIL
-        same &= own[:, 0] == ahead[:, 0]
-        same &= (own[:, 2] ^ ahead[:, 2]) & _LOW == 0  # name
-        same &= (own[:, 3] ^ ahead[:, 3]) & _LOW == 0  # lane
-        sequences.append(np.where(same, ahead[:, 1].view(np.int64), -1))
-        threads.append(np.where(same, (ahead[:, 2] >> _HALF).view(np.int64), -1))
-        before = words[-1:]
+        joined = records if last is None else np.concatenate([last, records])
+        kinds = np.ascontiguousarray(joined["kind"])
+        is_span = kinds == layout.KIND_SPAN
+        ahead = np.flatnonzero((kinds[:-1] == layout.KIND_DETAIL) & is_span[1:])
+        words = _words(joined)
+        start, middle, lane = (np.ascontiguousarray(words[:, word]) for word in (0, 2, 3))
+        own = ahead + 1
+        same = start[own] == start[ahead]
+        same &= (middle[own] ^ middle[ahead]) & _LOW == 0  # name
+        same &= (lane[own] ^ lane[ahead]) & _LOW == 0
+        ahead, own = ahead[same], own[same]
+        place = (np.cumsum(is_span) - 1)[own]
+        sequence, thread = np.full((2, np.count_nonzero(is_span)), -1, np.int64)
+        sequence[place] = words[ahead, 1].view(np.int64)
+        thread[place] = (middle[ahead] >> _HALF).view(np.int64)
+        sequences.append(sequence)
+        threads.append(thread)
+        last = joined[-1:] if len(kinds) and kinds[-1] == layout.KIND_DETAIL else None
     none = np.zeros(0, np.int64)
     return np.concatenate([none, *sequences]), np.concatenate([none, *threads])
 

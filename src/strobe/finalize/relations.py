@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ class Derived:
 
 
 _BACKWARD, _MODULE = CATEGORIES.index("backward"), CATEGORIES.index("module")
+_COMMUNICATION = CATEGORIES.index("communication")
 _HOST = -1
 
 
@@ -61,11 +62,13 @@ def derive(
     process = _processes(log)[spans.lane]
     forward, backward = link_backward(spans, parent, process)
     layer = modules(spans, parent, forward, backward)
-    names = pl.Series(log.names, dtype=pl.String)
+    no_text = len(log.attributes)
+    text = np.where(spans.attributes < 0, no_text, spans.attributes)
+    told = np.where(spans.category == 0, no_text, text)  # only frameworks tell what they do
     frame = pl.DataFrame(
         {
-            "name": names.gather(spans.name),
-            "category": pl.Series(CATEGORIES).gather(spans.category),
+            "name": _enum(spans.name, log.names),
+            "category": _enum(spans.category, CATEGORIES),
             "lane": spans.lane,
             "pid": pids.gather(spans.lane),
             "start_ns": spans.start_ns,
@@ -73,17 +76,20 @@ def derive(
             "parent": known(parent),
         }
     )
+    for column, values in (
+        ("told", _told("phase", PHASES, log.attributes)),
+        ("ends", _told("ends", ("step",), log.attributes)),
+    ):
+        if values.null_count() < len(values):
+            frame = frame.with_columns(values.gather(told).alias(column))
     attributes = pl.Series([*log.attributes, None], dtype=pl.String)
-    place = np.where(spans.attributes < 0, len(log.attributes), spans.attributes)
-    texts = attributes.gather(place)
-    of_framework = np.where(spans.category == 0, len(log.attributes), place)
-    frame = frame.with_columns(
-        told=_told("phase", PHASES, log.attributes).gather(of_framework),
-        ends=_told("ends", ("step",), log.attributes).gather(of_framework),
-    )
-    communication = frame.with_columns(process=process, attributes=texts).with_row_index("row")
+    exchanging = np.flatnonzero(spans.category == _COMMUNICATION)
     exchanged = collectives(
-        communication.filter(pl.col("category") == "communication").sort("start_ns"),
+        frame[exchanging].with_columns(
+            row=pl.Series(exchanging),
+            process=process[exchanging],
+            attributes=attributes.gather(text[exchanging]),
+        ),
         _groups(manifest),
     )
     asked = exchanged.drop_nulls("work")
@@ -95,7 +101,7 @@ def derive(
         ]
     )
     unknown, step_number = _told_by_attributes(log.attributes)
-    phase = phases(frame, links, unknown[of_framework])
+    phase = phases(frame, links, unknown[told])
     steps = derived_steps(
         frame.with_columns(phase=phase, unfinished=unfinished),
         step_number[spans.attributes],
@@ -107,7 +113,9 @@ def derive(
         steps=steps,
         phase=Coded(codes.to_numpy(), PHASES),
         module=_module(spans, layer, log, manifest),
-        flops=flops_column(frame["name"], texts) if manifest.wants.get("flops") else None,
+        flops=flops_column(frame["name"], attributes.gather(text))
+        if manifest.wants.get("flops")
+        else None,
     )
 
 
@@ -151,6 +159,11 @@ def _groups(manifest: Manifest) -> Mapping[str, Mapping[str, Any]]:
     for report in manifest.sources.values():
         found.update(report["facts"].get("groups", {}))
     return found
+
+
+def _enum(codes: NDArray[Any], texts: Sequence[str]) -> pl.Series:
+    """Return texts by their numbers, without making a text for each row."""
+    return pl.Series(texts, dtype=pl.Enum(texts)).gather(codes)
 
 
 def known(numbers: NDArray[np.int64]) -> pl.Series:
@@ -315,6 +328,8 @@ def _balance(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _owners(memory: Memory, spans: Gathered) -> Rows:
     """Return the row of the innermost span open at each event in its lane, -1 for none."""
+    if len(memory.start_ns) == 0:
+        return np.zeros(0, np.int64)
     # An event is a span without length; one that begins with a span is inside it.
     start_ns = np.concatenate([spans.start_ns, memory.start_ns])
     end_ns = np.concatenate([spans.start_ns + spans.dur_ns, memory.start_ns])

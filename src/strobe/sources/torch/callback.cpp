@@ -44,43 +44,37 @@ struct Name {
   uint32_t category;
 };
 
-// A list of numbers that is filled anew for each operator.
-class Key {
+// What describes an operator's inputs is a list of numbers. Of most operators only its digest is made:
+// with 128 bits two lists that differ have different ones.
+class Digest {
  public:
-  void clear() {
-    size_ = 0;
-  }
-
-  // Makes room for some numbers, to be written there and then counted by advance().
-  int64_t *room(size_t count) {
-    if (size_ + count > numbers_.size()) numbers_.resize(2 * (size_ + count));
-    return numbers_.data() + size_;
-  }
-
-  void advance(size_t count) {
-    size_ += count;
-  }
-
   void push(int64_t number) {
-    *room(1) = number;
-    size_++;
+    uint64_t bits = static_cast<uint64_t>(number);
+    low_ = turned(low_ ^ bits, 25) * 0x9e3779b97f4a7c15u;
+    high_ = turned(high_ + bits, 43) * 0xd6e8feb86659fd93u;
   }
 
-  template <typename List>
-  void push_list(const List &list) {
-    size_t count = list.size();
-    int64_t *out = room(1 + count);
-    *out++ = static_cast<int64_t>(count);
-    for (auto number : list) *out++ = number;
-    size_ += 1 + count;
+  bool operator==(const Digest &other) const {
+    return low_ == other.low_ && high_ == other.high_;
   }
 
-  int64_t &operator[](size_t place) {
-    return numbers_[place];
+  // The topmost bits of it.
+  size_t place(int bits) const {
+    return (low_ ^ high_) >> (64 - bits);
   }
 
-  size_t size() const {
-    return size_;
+ private:
+  static uint64_t turned(uint64_t bits, int by) {
+    return bits << by | bits >> (64 - by);
+  }
+
+  uint64_t low_ = 0, high_ = 0;
+};
+
+class List {
+ public:
+  void push(int64_t number) {
+    numbers_.push_back(number);
   }
 
   const int64_t *begin() const {
@@ -88,41 +82,27 @@ class Key {
   }
 
   const int64_t *end() const {
-    return numbers_.data() + size_;
-  }
-
-  // In two strands, because each multiplication waits for the one before.
-  uint64_t hash() const {
-    constexpr uint64_t kFactor = 0x9e3779b97f4a7c15u;
-    uint64_t even = size_, odd = 0;
-    const int64_t *number = begin();
-    for (size_t i = 0; i + 1 < size_; i += 2) {
-      even = (even ^ static_cast<uint64_t>(number[i])) * kFactor;
-      odd = (odd ^ static_cast<uint64_t>(number[i + 1])) * kFactor;
-    }
-    if (size_ % 2) even = (even ^ static_cast<uint64_t>(number[size_ - 1])) * kFactor;
-    return (even ^ odd >> 32) * kFactor;
+    return numbers_.data() + numbers_.size();
   }
 
  private:
-  std::vector<int64_t> numbers_{std::vector<int64_t>(256)};
-  size_t size_ = 0;
+  std::vector<int64_t> numbers_;
 };
 
 struct Inputs {
-  std::vector<int64_t> key;
+  Digest digest;
   uint32_t serial;
   uint32_t id;
 };
 
 struct Thread {
-  static constexpr size_t kNames = 1024, kInputs = 4096, kSpares = 256;
+  static constexpr size_t kNames = 1024, kSpares = 256;
+  static constexpr int kInputsBits = 12;
   void *spare = nullptr;  // memory for operators, each block beginning with the next one's address
   size_t spares = 0;
   std::vector<Name> names{kNames};  // by address
   std::vector<Name> texts{kNames};  // by text
-  std::vector<Inputs> inputs;
-  Key key;
+  std::vector<Inputs> inputs;       // by digest
 
   ~Thread() {
     while (spare != nullptr) {
@@ -193,12 +173,45 @@ const Name &find_name(Thread &thread, const char *name, at::RecordScope scope, u
   return same;
 }
 
-// A key that tells all inputs apart whose description differs: for each its kind, then its numbers.
-enum Kind : int64_t { kTensor = 1, kTensors, kScalar, kScalars, kOther, kIntegers, kText, kGroup };
+// Each input begins with a number that holds its kind, for a tensor its dtype, and how many numbers
+// follow; so inputs whose descriptions differ have lists that differ.
+enum Kind : int64_t {
+  kTensor = 1,
+  kTensors,
+  kScalar,
+  kScalars,
+  kOther,
+  kInteger,
+  kIntegers,
+  kText,
+  kGroup
+};
 
-void add_tensor(Key &key, const at::Tensor &tensor, uint32_t wanted) {
+struct Head {
+  Kind kind;
+  int64_t dtype = 0;
+  int64_t count = 0;
+
+  int64_t number() const {
+    return kind | dtype << 8 | count << 16;
+  }
+
+  static Head of(int64_t number) {
+    return {static_cast<Kind>(number & 0xff), number >> 8 & 0xff, number >> 16};
+  }
+};
+
+constexpr int64_t kUndefined = 0xff;  // the dtype of a tensor that there is not
+
+template <typename Sink, typename Numbers>
+void add_numbers(Sink &sink, const Numbers &numbers) {
+  for (auto number : numbers) sink.push(number);
+}
+
+template <typename Sink>
+void add_tensor(Sink &sink, const at::Tensor &tensor, uint32_t wanted) {
   if (!tensor.defined()) {
-    key.push(-1);
+    sink.push(Head{kTensor, kUndefined}.number());
     return;
   }
   const at::TensorImpl *impl = tensor.unsafeGetTensorImpl();
@@ -208,85 +221,95 @@ void add_tensor(Key &key, const at::Tensor &tensor, uint32_t wanted) {
     sizes = tensor.sizes();
     if (wanted & kStrides) strides = tensor.strides();
   }
-  int64_t *out = key.room(3 + sizes.size() + strides.size());
-  const int64_t *from = out;
-  *out++ = static_cast<int64_t>(tensor.scalar_type());
-  *out++ = static_cast<int64_t>(sizes.size());
-  for (int64_t size : sizes) *out++ = size;
+  int64_t dtype = static_cast<int64_t>(tensor.scalar_type());
+  sink.push(Head{kTensor, dtype, static_cast<int64_t>(sizes.size())}.number());
+  add_numbers(sink, sizes);
   if (wanted & kStrides) {
-    *out++ = static_cast<int64_t>(strides.size());
-    for (int64_t stride : strides) *out++ = stride;
+    sink.push(static_cast<int64_t>(strides.size()));
+    add_numbers(sink, strides);
   }
-  key.advance(static_cast<size_t>(out - from));
 }
 
-bool is_concrete(const c10::IValue &value) {
-  return value.isInt() || value.isBool() || value.isIntList() || value.isBoolList() ||
-         value.isString();
-}
-
-void add_text(Key &key, Kind kind, const std::string &text) {
-  key.push(kind);
-  key.push_list(text);
+template <typename Sink>
+void add_text(Sink &sink, Kind kind, const std::string &text) {
+  sink.push(Head{kind, 0, static_cast<int64_t>(text.size())}.number());
+  add_numbers(sink, text);
 }
 
 // The group of processes that a collective is among; false if the value is none.
-bool add_group(Key &key, const c10::IValue &value) {
+template <typename Sink>
+bool add_group(Sink &sink, const c10::IValue &value) {
 #ifdef USE_DISTRIBUTED
   if (!value.isObject()) return false;
   static const c10::TypePtr group_type =
       c10::getCustomClassType<c10::intrusive_ptr<c10d::ProcessGroup>>();
   if (value.type() != group_type) return false;
-  add_text(key, kGroup, value.toCustomClass<c10d::ProcessGroup>()->getGroupName());
+  add_text(sink, kGroup, value.toCustomClass<c10d::ProcessGroup>()->getGroupName());
   return true;
 #else
-  (void)key, (void)value;
+  (void)sink, (void)value;
   return false;
 #endif
 }
 
-void add_concrete(Key &key, const c10::IValue &value) {
+// False if the value is none of those that FLOPs may need.
+template <typename Sink>
+bool add_concrete(Sink &sink, const c10::IValue &value) {
   if (value.isString()) {
-    add_text(key, kText, value.toStringRef());
-    return;
-  }
-  key.push(kIntegers);
-  if (value.isIntList()) {
-    key.push_list(value.toIntVector());
+    add_text(sink, kText, value.toStringRef());
+  } else if (value.isInt() || value.isBool()) {
+    sink.push(Head{kInteger}.number());
+    sink.push(value.isBool() ? value.toBool() : value.toInt());
+  } else if (value.isIntList()) {
+    auto numbers = value.toIntVector();
+    sink.push(Head{kIntegers, 0, static_cast<int64_t>(numbers.size())}.number());
+    add_numbers(sink, numbers);
   } else if (value.isBoolList()) {
-    key.push_list(value.toBoolList());
+    auto numbers = value.toBoolList();
+    sink.push(Head{kIntegers, 0, static_cast<int64_t>(numbers.size())}.number());
+    add_numbers(sink, numbers);
   } else {
-    key.push(-1);
-    key.push(value.isBool() ? value.toBool() : value.toInt());
+    return false;
   }
+  return true;
 }
 
 // What is kept of an input that is no tensor, besides its type.
 enum Detail { kNoDetail, kConcreteInputs, kGroupInput };
 
-void add_input(Key &key, const c10::IValue &value, uint32_t wanted, Detail detail) {
+template <typename Sink>
+void add_list(Sink &sink, const c10::IValue &value, uint32_t wanted) {
+  if (!value.isTensorList()) {
+    sink.push(Head{kScalars}.number());
+    return;
+  }
+  c10::ArrayRef<c10::IValue> items = value.toListRef();
+  sink.push(Head{kTensors, 0, static_cast<int64_t>(items.size())}.number());
+  for (const c10::IValue &item : items) add_tensor(sink, item.toTensor(), wanted);
+}
+
+template <typename Sink>
+void add_input(Sink &sink, const c10::IValue &value, uint32_t wanted, Detail detail) {
   if (value.isTensor()) {
-    key.push(kTensor);
-    add_tensor(key, value.toTensor(), wanted);
-  } else if (value.isTensorList()) {
-    key.push(kTensors);
-    size_t count = key.size();
-    key.push(0);
-    for (const c10::IValue &item : value.toListRef()) {
-      add_tensor(key, item.toTensor(), wanted);
-      key[count]++;
-    }
-  } else if (detail == kConcreteInputs && is_concrete(value)) {
-    add_concrete(key, value);
-  } else if (detail == kGroupInput && add_group(key, value)) {
+    add_tensor(sink, value.toTensor(), wanted);
+  } else if (detail == kConcreteInputs && add_concrete(sink, value)) {
+    return;
+  } else if (detail == kGroupInput && add_group(sink, value)) {
     return;
   } else if (value.isScalar()) {
-    key.push(kScalar);
+    sink.push(Head{kScalar}.number());
   } else if (value.isList()) {
-    key.push(kScalars);
+    add_list(sink, value, wanted);
   } else {
-    key.push(kOther);
+    sink.push(Head{kOther}.number());
   }
+}
+
+template <typename Sink>
+Sink list_inputs(c10::ArrayRef<const c10::IValue> inputs, uint32_t wanted, Detail detail) {
+  Sink sink;
+  for (const c10::IValue &value : inputs) add_input(sink, value, wanted, detail);
+  return sink;
 }
 
 void write_numbers(std::string &text, const int64_t *numbers, int64_t count) {
@@ -298,12 +321,12 @@ void write_numbers(std::string &text, const int64_t *numbers, int64_t count) {
   text += ']';
 }
 
-// The key as JSON, in the words that torch's own profiler uses.
+// A list of inputs as JSON, in the words that torch's own profiler uses.
 class Description {
  public:
-  Description(const Key &key, uint32_t wanted, const at::RecordFunction &function)
-      : at_(key.begin() + 1), wanted_(wanted), schema_(function.operator_schema()) {
-    for (; at_ < key.end(); number_++) input();
+  Description(const List &list, uint32_t wanted, const at::RecordFunction &function)
+      : at_(list.begin()), wanted_(wanted), schema_(function.operator_schema()) {
+    for (; at_ < list.end(); number_++) input();
     text_ = "{\"shapes\": [" + shapes_ + "], \"dtypes\": [" + dtypes_ + "]";
     if (wanted & kStrides) text_ += ", \"strides\": [" + strides_ + "]";
     if (!concrete_.empty()) text_ += ", \"concrete\": {" + concrete_ + "}";
@@ -322,23 +345,31 @@ class Description {
     }
     std::string shape, stride;
     const char *dtype = "";
-    switch (*at_++) {
+    Head head = Head::of(*at_++);
+    switch (head.kind) {
       case kTensor:
-        dtype = tensor(shape, stride);
+        dtype = tensor(head, shape, stride);
         break;
       case kTensors:
-        tensors(shape, stride);
+        tensors(head.count, shape, stride);
         dtype = "TensorList";
         break;
+      case kInteger:
+        name_concrete();
+        concrete_ += std::to_string(*at_++);
+        dtype = "Scalar";
+        break;
       case kIntegers:
-        dtype = integers();
+        name_concrete();
+        numbers(concrete_, head.count);
+        dtype = "ScalarList";
         break;
       case kText:
         name_concrete();
-        concrete_ += '"' + text() + '"';
+        concrete_ += '"' + text(head.count) + '"';
         break;
       case kGroup:
-        group_ = text();
+        group_ = text(head.count);
         break;
       case kScalar:
         dtype = "Scalar";
@@ -356,28 +387,26 @@ class Description {
     dtypes_ += '"';
   }
 
-  const char *tensor(std::string &shape, std::string &stride) {
-    int64_t dtype = *at_++;
-    if (dtype < 0) return "";
-    numbers(shape);
-    if (wanted_ & kStrides) numbers(stride);
-    std::string_view name = c10::scalarTypeToTypeMeta(static_cast<c10::ScalarType>(dtype)).name();
-    dtype_.assign(name);
+  const char *tensor(Head head, std::string &shape, std::string &stride) {
+    if (head.dtype == kUndefined) return "";
+    numbers(shape, head.count);
+    if (wanted_ & kStrides) numbers(stride, *at_++);
+    c10::ScalarType dtype = static_cast<c10::ScalarType>(head.dtype);
+    dtype_.assign(c10::scalarTypeToTypeMeta(dtype).name());
     return dtype_.c_str();
   }
 
-  void numbers(std::string &text) {
-    int64_t count = *at_++;
+  void numbers(std::string &text, int64_t count) {
     write_numbers(text, at_, count);
     at_ += count;
   }
 
-  void tensors(std::string &shape, std::string &stride) {
-    int64_t count = *at_++;
+  void tensors(int64_t count, std::string &shape, std::string &stride) {
     shape = stride = "[";
     for (int64_t i = 0; i < count; i++) {
       std::string one, one_stride;
-      tensor(one, one_stride);
+      Head head = Head::of(*at_++);
+      tensor(head, one, one_stride);
       shape += (i ? ", " : "") + (one.empty() ? "[]" : one);
       stride += (i ? ", " : "") + (one_stride.empty() ? "[]" : one_stride);
     }
@@ -393,21 +422,10 @@ class Description {
     concrete_ += "\": ";
   }
 
-  const char *integers() {
-    name_concrete();
-    if (*at_ >= 0) {
-      numbers(concrete_);
-      return "ScalarList";
-    }
-    concrete_ += std::to_string(at_[1]);
-    at_ += 2;
-    return "Scalar";
-  }
-
   // One of torch's own words, or the name of a group.
-  std::string text() {
+  std::string text(int64_t length) {
     std::string text;
-    for (int64_t length = *at_++; length > 0; length--) {
+    for (; length > 0; length--) {
       char letter = static_cast<char>(*at_++);
       bool plain = letter >= ' ' && letter <= '~' && letter != '"' && letter != '\\';
       text += plain ? letter : '?';
@@ -432,24 +450,19 @@ uint32_t find_inputs(Thread &thread, const at::RecordFunction &function, const N
                      uint32_t wanted) {
   c10::ArrayRef<const c10::IValue> inputs = function.inputs();
   if (inputs.empty()) return 0;
-  Key &key = thread.key;
-  key.clear();
   Detail detail = kNoDetail;
   if (name.category == STROBE_COMMUNICATION) detail = kGroupInput;
   if ((wanted & kConcrete) && needs_concrete(name.text)) detail = kConcreteInputs;
+  Digest digest = list_inputs<Digest>(inputs, wanted, detail);
   // What inputs are called depends on the operator, where it matters; and on what is wanted.
-  key.push(static_cast<int64_t>(wanted) << 32 | (detail == kConcreteInputs ? name.id : 0));
-  for (const c10::IValue &value : inputs) add_input(key, value, wanted, detail);
-  if (thread.inputs.empty()) thread.inputs.resize(Thread::kInputs);
-  Inputs &known = thread.inputs[key.hash() >> 52];
-  if (known.serial == name.serial && known.key.size() == key.size() &&
-      memcmp(known.key.data(), key.begin(), key.size() * sizeof(int64_t)) == 0) {
-    return known.id;
-  }
-  Description description(key, wanted, function);
+  digest.push(static_cast<int64_t>(wanted) << 32 | (detail == kConcreteInputs ? name.id : 0));
+  if (thread.inputs.empty()) thread.inputs.resize(size_t{1} << Thread::kInputsBits);
+  Inputs &known = thread.inputs[digest.place(Thread::kInputsBits)];
+  if (known.serial == name.serial && known.digest == digest) return known.id;
+  Description description(list_inputs<List>(inputs, wanted, detail), wanted, function);
   known.id = recorder->text(description.json().data(), description.json().size());
   known.serial = known.id ? name.serial : 0;
-  known.key.assign(key.begin(), key.end());
+  known.digest = digest;
   return known.id;
 }
 
@@ -481,7 +494,10 @@ struct Memory : torch::profiler::impl::ProfilerStateBase {
 
 std::shared_ptr<Memory> memory;
 
+// The thread whose memory is watched all the time, so that its operators need not look unless it has
+// made room.
 std::atomic<const Thread *> starter;
+std::atomic<bool> made_room;
 
 // Says whether it was not watched before.
 bool watch_memory() {
@@ -501,6 +517,15 @@ bool leave_memory() {
     return false;
   }
   return true;
+}
+
+// Sees to it that memory is watched while an operator runs; returns the thread if only so long.
+const Thread *look_after_memory(const Thread &thread) {
+  bool always = starter.load(std::memory_order_relaxed) == &thread;
+  if (always && !made_room.load(std::memory_order_relaxed)) return nullptr;
+  if (!watch_memory()) return nullptr;
+  if (always) made_room.store(false);
+  return always ? nullptr : &thread;
 }
 
 struct Operator : at::ObserverContext {
@@ -538,7 +563,7 @@ std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction &function) {
     const Name &name = find_name(thread, function.name(), function.scope(), place.serial);
     if (name.id == 0) return nullptr;
     auto made = std::make_unique<Operator>();
-    if (wanted & kMemory && watch_memory() && starter.load() != &thread) made->watcher = &thread;
+    if (wanted & kMemory) made->watcher = look_after_memory(thread);
     StrobeSpan &span = made->span;
     span.name = name.id;
     span.category = name.category;
@@ -594,6 +619,7 @@ EXPORT int strobe_torch_start(uint32_t wanted) {
   options.store(wanted);
   if (wanted & kMemory) {
     starter.store(&current_thread());
+    made_room.store(false);
     watch_memory();
   }
   handle = at::addGlobalCallback(
@@ -609,5 +635,7 @@ EXPORT void strobe_torch_stop() {
 
 // Makes room in this thread for torch's own profiler; says whether there was something of ours.
 EXPORT int strobe_torch_make_room() {
-  return leave_memory();
+  bool left = leave_memory();
+  if (left && starter.load() == this_thread) made_room.store(true);
+  return left;
 }

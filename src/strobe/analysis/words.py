@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns of few distinct texts, asked about text by text instead of row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Words:
+    """A column of texts: row i is texts[codes[i]], null where the code is negative."""
+
+    codes: NDArray[np.int32]
+    texts: pl.Series
+
+    @staticmethod
+    def of(column: pl.Series) -> Words:
+        """Return the words of a column; an Enum's are there already."""
+        kind = column.dtype
+        if not isinstance(kind, pl.Enum):
+            texts = column.cast(pl.String)
+            kind = pl.Enum(texts.drop_nulls().unique())
+            column = texts.cast(kind)
+        codes = column.to_physical().cast(pl.Int32).fill_null(-1)
+        return Words(codes.to_numpy(), kind.categories)
+
+    def is_one_of(self, *values: str) -> NDArray[np.bool_]:
+        """Return which rows have one of these texts."""
+        return self._where(lambda texts: texts.is_in(values))
+
+    def begins(self, prefix: str) -> NDArray[np.bool_]:
+        """Return which rows have a text that begins so."""
+        return self._where(lambda texts: texts.str.starts_with(prefix))
+
+    def _where(self, holds: Callable[[pl.Series], pl.Series]) -> NDArray[np.bool_]:
+        found = holds(self.texts).to_numpy()
+        if not found.any():
+            return np.zeros(len(self.codes), bool)
+        return np.append(found, False)[self.codes]
