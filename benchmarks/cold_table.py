@@ -20,13 +20,15 @@ def main() -> None:
     opened = time.perf_counter()
     operators = recording.operators()
     done = time.perf_counter()
+    spans_path = recording.tables_path / "spans.parquet"
     json.dump(
         {
             "spans": int(operators["calls"].sum()),
             "open_s": opened - BEGAN,
             "table_s": done - BEGAN,
+            "all_tables_s": time.perf_counter() - BEGAN,
             "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-            "bytes": (recording.path / "tables" / "spans.parquet").stat().st_size,
+            "bytes": spans_path.stat().st_size,
         },
         sys.stdout,
     )

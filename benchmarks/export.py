@@ -39,7 +39,7 @@ def record(count: int, output: Path) -> Path:
                             pass
                         with spans[(3 * step + part) % 200]:
                             pass
-    return strobe.open(profiler.recording.path).path / "tables"
+    return profiler.recording.tables_path
 
 
 def spent() -> tuple[float, float]:

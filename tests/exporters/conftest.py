@@ -117,7 +117,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> strobe.Recording:
 
 @pytest.fixture(scope="session")
 def tables(hostile: strobe.Recording) -> Path:
-    return hostile.path / "tables"
+    return hostile.tables_path
 
 
 def _find_trace_processor() -> Path | None:

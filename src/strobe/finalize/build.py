@@ -40,6 +40,7 @@ from strobe.store.parquet import ROW_GROUP_ROWS, Coded, Column, TableWriter
 from strobe.store.tables import empty, file_path, file_schema
 
 Progress = Callable[[str, float], None]
+First = Callable[[pl.DataFrame], None]
 
 _FACTS_OF_SOURCES = ("version", "devices", "memory")
 """What goes into the recording's metadata of the facts that a source reports."""
@@ -52,8 +53,14 @@ class _Window:
     known_end: bool
 
 
-def build(recording: Path, manifest: Manifest, into: Path, progress: Progress) -> None:
-    """Write all tables of a recording into a directory."""
+def build(
+    recording: Path,
+    manifest: Manifest,
+    into: Path,
+    progress: Progress,
+    first: First = lambda _operators: None,
+) -> None:
+    """Write all tables of a recording into a directory; `first` gets that of operators early."""
     log_directories = list(places.linked_logs(places.log_of(recording, manifest)))
     progress("reading", 0.0)
     processes = [process for directory in log_directories for process in chunk_log.read(directory)]
@@ -66,11 +73,13 @@ def build(recording: Path, manifest: Manifest, into: Path, progress: Progress) -
     spans, unfinished = _cut(log, window)
     progress("nesting", 0.3)
     parent, self_ns = nest(spans.lane, spans.start_ns, spans.start_ns + spans.dur_ns)
+    operators = _operators(spans, self_ns, log.names)
+    first(operators)
     number_engine(spans, parent)
     derived = derive(spans, parent, unfinished, log, manifest)
     with TableWriter(file_path(into, "spans"), file_schema("spans")) as writer:
         _write_spans(writer, spans, parent, self_ns, unfinished, log, derived, progress)
-    _write(into, "operators", _operators(spans, self_ns, log.names))
+    _write(into, "operators", dict(operators.to_dict()))
     _write(into, "links", derived.links)
     # Another profiler that recorded at the same time may have asked for it.
     asked = manifest.wants.get("memory", False)
@@ -168,7 +177,7 @@ def _cut(log: Log, window: _Window) -> tuple[Gathered, NDArray[np.bool_]]:
     return ended.take(order), unfinished[order]
 
 
-def _operators(spans: Gathered, self_ns: NDArray[np.int64], names: list[str]) -> dict[str, Column]:
+def _operators(spans: Gathered, self_ns: NDArray[np.int64], names: list[str]) -> pl.DataFrame:
     coded = pl.DataFrame(
         {
             "name": spans.name,
@@ -180,7 +189,7 @@ def _operators(spans: Gathered, self_ns: NDArray[np.int64], names: list[str]) ->
     )
     rows = summarise_coded(coded, len(names))
     named = rows.with_columns(pl.Series(names, dtype=pl.String).gather(rows["name"]).alias("name"))
-    return dict(in_order(named).to_dict())
+    return in_order(named)
 
 
 def _write_spans(

@@ -11,13 +11,19 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from strobe.finalize.build import Progress, build
+from strobe.finalize.build import First, Progress, build
 from strobe.store import log as chunk_log
 from strobe.store import manifest, places
 
 
-def finalize(recording: Path, progress: Progress = lambda _stage, _share: None) -> Path:
+def finalize(
+    recording: Path,
+    progress: Progress = lambda _stage, _share: None,
+    first: First = lambda _operators: None,
+) -> Path:
     """Return the directory of the recording's tables, written first if need be.
+
+    Where they are, `first` gets the table of operators as soon as it is known, before the rest.
 
     They go into the recording, which then no longer needs its log. Where that cannot be (a full or
     read-only disk, a program that still records, a program on another host that may), they go into
@@ -32,18 +38,20 @@ def finalize(recording: Path, progress: Progress = lambda _stage, _share: None) 
         content = manifest.read(recording)
         lasting = _is_over(recording, content)
         try:
-            return _write(recording, content, lasting, progress)
+            return _write(recording, content, lasting, progress, first)
         except OSError:
             if not lasting:
                 raise
-            return _write(recording, content, False, progress)
+            return _write(recording, content, False, progress, first)
 
 
-def _write(recording: Path, content: manifest.Manifest, lasting: bool, progress: Progress) -> Path:
+def _write(
+    recording: Path, content: manifest.Manifest, lasting: bool, progress: Progress, first: First
+) -> Path:
     part = _make_directory(recording if lasting else None)
     with contextlib.ExitStack() as undo:
         undo.callback(shutil.rmtree, part, ignore_errors=True)
-        build(recording, content, part, progress)
+        build(recording, content, part, progress, first)
         undo.pop_all()
     if not lasting:
         atexit.register(shutil.rmtree, part, ignore_errors=True)
@@ -95,4 +103,6 @@ def _locked(recording: Path) -> Iterator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
+        # Not by closing alone: a child of fork may have it open too.
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)

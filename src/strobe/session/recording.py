@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from strobe.errors import FormatError, StateError, UsageError
+from strobe.session.opening import Opening
 from strobe.store import manifest, places
 
 if TYPE_CHECKING:
@@ -28,13 +29,16 @@ class Recording:
     imported before a table is asked for.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, opening: Opening | None = None) -> None:
         self._path = path
+        self._opening = opening
 
     @cached_property
     def _tables(self) -> Path:
         from strobe.finalize.run import finalize
 
+        if self._opening is not None:
+            return self._opening.tables()
         return finalize(self._path, _terminal_progress())
 
     @property
@@ -101,7 +105,8 @@ class Recording:
         Columns: name, calls, total_ns, self_ns, mean_ns, p50_ns, p95_ns, p99_ns, max_ns, min_ns,
         share (of the self time of all spans).
         """
-        return self._scan("operators").collect()
+        early = None if self._opening is None else self._opening.operators()
+        return self._scan("operators").collect() if early is None else early
 
     def operators_by(self, column: Literal["thread", "step", "module"]) -> pl.DataFrame:
         """One row per thread, step or module, and span name: as operators(), that column first.
@@ -236,9 +241,11 @@ def open_recording(path: str | os.PathLike[str]) -> Recording:
                 "call stop() there first"
             )
             raise StateError(message)
-    opened = Recording(recording)
-    _ = opened.tables_path  # written now, so that what is wrong shows here
-    return opened
+    if places.is_finalized(recording):
+        return Recording(recording)
+    opening = Opening(recording, _terminal_progress())
+    opening.operators()  # known now, so that what is wrong shows here
+    return Recording(recording, opening)
 
 
 def _find(path: str | os.PathLike[str]) -> Path:

@@ -622,8 +622,16 @@ EXPORT int strobe_torch_start(uint32_t wanted) {
     made_room.store(false);
     watch_memory();
   }
+  // All but what only builds of torch for tracing its own kernels announce: each scope costs torch
+  // time whenever autograd changes a thread's state.
+  using at::RecordScope;
   handle = at::addGlobalCallback(
-      at::RecordFunctionCallback(enter, leave).needsInputs((wanted & kInputs) != 0));
+      at::RecordFunctionCallback(enter, leave)
+          .needsInputs((wanted & kInputs) != 0)
+          .scopes({RecordScope::FUNCTION, RecordScope::BACKWARD_FUNCTION,
+                   RecordScope::TORCHSCRIPT_FUNCTION, RecordScope::CUSTOM_CLASS,
+                   RecordScope::LITE_INTERPRETER, RecordScope::USER_SCOPE,
+                   RecordScope::STATIC_RUNTIME_OP, RecordScope::STATIC_RUNTIME_MODEL}));
   return !taken;
 }
 
