@@ -13,19 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
 
 from strobe._version import __version__
-from strobe.analysis import nesting
 from strobe.cli._waiting import waiting
 from strobe.errors import CaptureError, CommandError, StrobeError
 from strobe.record import recorder
 from strobe.reports.numbers import format_ns
-from strobe.reports.text import facts_table
-from strobe.session import ending
-from strobe.session.profiler import Profiler
-from strobe.sources import manager
-from strobe.sources.torch import build as torch_build
+from strobe.store import places
 from strobe.store.layout import FORMAT_VERSION
 
 _FRAMEWORKS = ("torch", "jax", "paddlepaddle", "mindspore")
@@ -45,6 +39,9 @@ def doctor(
 
     Example: strobe doctor --build
     """
+    from strobe.analysis import nesting
+    from strobe.sources import manager
+
     if build:
         _build_callback()
     facts: dict[str, Any] = {
@@ -62,6 +59,14 @@ def doctor(
     if as_json:
         typer.echo(json.dumps(facts, indent=1))
         return
+    _print(facts)
+
+
+def _print(facts: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    from strobe.reports.text import facts_table
+
     shown = {**facts, "span_cost_ns": format_ns(facts["span_cost_ns"])}
     shown["a span costs about"] = shown.pop("span_cost_ns")
     sources = shown.pop("sources")
@@ -75,6 +80,8 @@ def doctor(
 
 def _build_callback() -> None:
     """Import PyTorch and build what it needs; raises CommandError when that cannot be."""
+    from strobe.sources.torch import build as torch_build
+
     try:
         with waiting("compiling"):
             importlib.import_module("torch")
@@ -97,6 +104,9 @@ def _version(package: str) -> str:
 
 def _try_recording() -> dict[str, Any]:
     """Record one span for real and read it back."""
+    from strobe.session import ending
+    from strobe.session.profiler import Profiler
+
     ending.announce_nothing()
     with tempfile.TemporaryDirectory() as folder:
         profiler = Profiler(output=folder, name="doctor")
@@ -105,6 +115,8 @@ def _try_recording() -> dict[str, Any]:
                 cost_ns = recorder.core.calibrate()
                 rings = list(Path(folder).glob("*/log/*.ring"))
             found = profiler.recording.operators()["name"].to_list()
+            # The finalizer may come for it while its folder is deleted.
+            places.remove_recording(profiler.recording.path, wait=True)
         except (OSError, StrobeError) as error:
             return {"a recording": f"failed: {error}", "span_cost_ns": None, "kill_9_safe": False}
     return {

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
 
 from strobe.cli._waiting import waiting
 from strobe.reports.numbers import format_bytes, format_count, format_ns
-from strobe.reports.text import completeness_line, facts_table, recordings_table
 from strobe.session.recording import Recording, open_recording
 from strobe.store import inventory, manifest, places
 
@@ -69,8 +67,10 @@ def _facts(recording: Recording) -> dict[str, Any]:
 
 def _failure(recording: Path) -> str | None:
     """Return what the finalizer could not do, an export say; None where all went well."""
-    path = recording / places.FAILURE
-    return path.read_text().strip().splitlines()[-1] if path.is_file() else None
+    try:
+        return (recording / places.FAILURE).read_text().strip().splitlines()[-1]
+    except FileNotFoundError:
+        return None
 
 
 def _count(recording: Recording, table: str) -> int:
@@ -81,6 +81,10 @@ def _count(recording: Recording, table: str) -> int:
 
 
 def _print(facts: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    from strobe.reports.text import completeness_line, facts_table
+
     console = Console()
     hidden = ("completeness", "finalizer_failure")
     shown = {key: value for key, value in facts.items() if key not in hidden}
@@ -98,9 +102,13 @@ def _print(facts: dict[str, Any]) -> None:
 
 def _list(found: list[Path], *, as_json: bool) -> None:
     with waiting("measuring"):
-        rows = [inventory.describe(path) for path in found]
+        rows = inventory.describe(found)
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
-    else:
-        Console().print(recordings_table(rows))
-        typer.echo(f"{len(rows)} recordings at {time.strftime('%H:%M:%S')}; name one for more")
+        return
+    from rich.console import Console
+
+    from strobe.reports.text import recordings_table
+
+    Console().print(recordings_table(rows))
+    typer.echo(f"{len(rows)} recordings at {time.strftime('%H:%M:%S')}; name one for more")

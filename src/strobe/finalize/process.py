@@ -110,8 +110,12 @@ def _raise_limits() -> None:
 
 def _listed(waiting: Path) -> list[Path]:
     """Return the entries, the oldest first."""
-    entries = [path for path in waiting.iterdir() if path.suffix != ".part"]
-    return sorted(entries, key=lambda path: path.stat().st_mtime_ns)
+    entries = []
+    for path in waiting.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # another one has taken it
+            if path.suffix != ".part":
+                entries.append((path.stat().st_mtime_ns, path))
+    return [path for _, path in sorted(entries)]
 
 
 def _finalize(recording: Path) -> None:
@@ -123,17 +127,18 @@ def _finalize(recording: Path) -> None:
     try:
         _export(recording, finalize(recording))
     except Exception:  # this process's edge: kept, and shown by whoever opens the recording
+        failure = recording / places.FAILURE
         with contextlib.suppress(OSError):
-            (recording / places.FAILURE).write_text(traceback.format_exc())
+            failure.with_suffix(".part").write_text(traceback.format_exc())
+            failure.with_suffix(".part").rename(failure)
 
 
 def _export(recording: Path, tables: Path) -> None:
     """Carry out what the profiler's on_trace_ready declared."""
-    from strobe.exporters import EXPORTERS
+    from strobe.exporters import find_exporter
 
-    by_name = {exporter.NAME: exporter for exporter in EXPORTERS}
     for wanted in manifest.read(recording).exports:
-        exporter = by_name[wanted["format"]]
+        exporter = find_exporter(wanted["format"])
         folder = Path(wanted["directory"])
         folder.mkdir(parents=True, exist_ok=True)
         target = folder / f"{recording.name}{exporter.SUFFIX}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -32,44 +31,47 @@ def finalize(
     tables = recording / places.TABLES
     if tables.is_dir():
         return tables
-    with _locked(recording):
+    with places.locked(recording):
         if tables.is_dir():
             return tables
         content = manifest.read(recording)
-        lasting = _is_over(recording, content)
+        if not _is_over(recording, content):
+            return _write_aside(recording, content, progress, first)
         try:
-            return _write(recording, content, lasting, progress, first)
+            _write(recording, content, progress, first)
         except OSError:
-            if not lasting:
-                raise
-            return _write(recording, content, False, progress, first)
-
-
-def _write(
-    recording: Path, content: manifest.Manifest, lasting: bool, progress: Progress, first: First
-) -> Path:
-    part = _make_directory(recording if lasting else None)
-    with contextlib.ExitStack() as undo:
-        undo.callback(shutil.rmtree, part, ignore_errors=True)
-        build(recording, content, part, progress, first)
-        undo.pop_all()
-    if not lasting:
-        atexit.register(shutil.rmtree, part, ignore_errors=True)
-        return part
-    tables = recording / places.TABLES
-    part.rename(tables)
-    places.release_log(places.log_of(recording, content))
+            return _write_aside(recording, content, progress, first)
+        places.release_log(places.log_of(recording, content))
     return tables
 
 
-def _make_directory(recording: Path | None) -> Path:
-    if recording is None:
-        return Path(tempfile.mkdtemp(prefix="strobe-tables-"))
+def _write(recording: Path, content: manifest.Manifest, progress: Progress, first: First) -> None:
+    """Write the tables into the recording: as a whole or not at all."""
     for abandoned in recording.glob(f"{places.TABLES}.part-*"):
         shutil.rmtree(abandoned, ignore_errors=True)
     part = recording / f"{places.TABLES}.part-{manifest.new_id()}"
     part.mkdir()
+    with _removed_on_failure(part):
+        build(recording, content, part, progress, first)
+        part.rename(recording / places.TABLES)
+
+
+def _write_aside(
+    recording: Path, content: manifest.Manifest, progress: Progress, first: First
+) -> Path:
+    part = Path(tempfile.mkdtemp(prefix="strobe-tables-"))
+    with _removed_on_failure(part):
+        build(recording, content, part, progress, first)
+    atexit.register(shutil.rmtree, part, ignore_errors=True)
     return part
+
+
+@contextlib.contextmanager
+def _removed_on_failure(directory: Path) -> Iterator[None]:
+    with contextlib.ExitStack() as undo:
+        undo.callback(shutil.rmtree, directory, ignore_errors=True)
+        yield
+        undo.pop_all()
 
 
 def _is_over(recording: Path, content: manifest.Manifest) -> bool:
@@ -87,22 +89,3 @@ def _is_over(recording: Path, content: manifest.Manifest) -> bool:
             if manifest.is_alive(pid, start, content.host, content.boot):
                 return False
     return True
-
-
-@contextlib.contextmanager
-def _locked(recording: Path) -> Iterator[None]:
-    """Let one process at a time finalize a recording; one we cannot write in needs no lock."""
-    try:
-        import fcntl
-
-        descriptor = os.open(recording / places.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except (ImportError, OSError):
-        yield
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        # Not by closing alone: a child of fork may have it open too.
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-        os.close(descriptor)

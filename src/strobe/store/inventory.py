@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,23 @@ from strobe.errors import FormatError
 from strobe.store import manifest, places
 
 
-def describe(recording: Path) -> dict[str, Any]:
-    """Return a recording's path, name, age, size and state, without opening its tables."""
+def describe(recordings: Iterable[Path]) -> list[dict[str, Any]]:
+    """Return each recording's path, name, age, size and state, without opening its tables.
+
+    One that has been deleted since it was found is left out.
+    """
+    return [row for recording in recordings if (row := _describe(recording))]
+
+
+def _describe(recording: Path) -> dict[str, Any] | None:
     try:
         content = manifest.read(recording)
         wall_ns, state = content.start.wall_ns, _state(recording, content)
     except FormatError as error:
-        wall_ns, state = recording.stat().st_mtime_ns, f"unreadable: {error.reason}"
+        try:
+            wall_ns, state = recording.stat().st_mtime_ns, f"unreadable: {error.reason}"
+        except OSError:
+            return None
     return {
         "path": str(recording),
         "name": recording.name,

@@ -142,6 +142,8 @@ def read(recording: Path) -> Manifest:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FormatError(recording, FILE_NAME, "not there, so this is no recording") from None
+    except OSError as error:
+        raise FormatError(path, "content", f"cannot be read ({error.strerror})") from None
     except ValueError as error:
         raise FormatError(path, "content", f"not JSON ({error})") from None
     content = upgrade(path, content)

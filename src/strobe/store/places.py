@@ -7,16 +7,22 @@
 <recording>/log/links/<id>     names a log that belongs to this one: a child's own recording
 <recording>/tables/*.parquet   the tables; there as a whole or not at all
 <recording>/finalizer.log      only where the finalizer failed: why
+<recording>/.lock              held by whoever writes the tables, or deletes the recording
+<recording>.deleted            what is left of a recording whose deletion was cut short
+
+Other processes add and delete meanwhile: what has gone since it was listed counts as not there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from strobe.errors import FormatError
 from strobe.store import manifest
 
 LOG = "log"
@@ -27,6 +33,7 @@ TABLES = "tables"
 FACTS = ".facts"
 FAILURE = "finalizer.log"
 LOCK = ".lock"
+DELETED = ".deleted"
 
 
 def is_recording(path: Path) -> bool:
@@ -51,8 +58,26 @@ def find_recordings(folder: Path) -> list[Path]:
     """
     if is_recording(folder):
         return [folder]
-    found = (*folder.glob(f"*/{manifest.FILE_NAME}"), *folder.glob(f"*/*/{manifest.FILE_NAME}"))
-    return sorted(path.parent for path in found)
+    found = _folders_of_jobs_too(folder)
+    return sorted(path for path in found if is_recording(path) and path.suffix != DELETED)
+
+
+def find_deleted(folder: Path) -> list[Path]:
+    """Return what is left of recordings whose deletion was cut short, in the same places."""
+    return sorted(path for path in _folders_of_jobs_too(folder) if path.suffix == DELETED)
+
+
+def _folders_of_jobs_too(folder: Path) -> list[Path]:
+    inner = _folders(folder)
+    return inner + [path for job in inner if not is_recording(job) for path in _folders(job)]
+
+
+def _folders(folder: Path) -> list[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            return [Path(entry.path) for entry in entries if entry.is_dir()]
+    except OSError:
+        return []
 
 
 def linked_logs(log: Path) -> Iterator[Path]:
@@ -65,13 +90,35 @@ def linked_logs(log: Path) -> Iterator[Path]:
             continue
         seen.add(current)
         yield current
-        waiting += [Path(link.read_text()) for link in sorted((current / LINKS).glob("*"))]
+        waiting += _links(current)
 
 
 def is_needed(log: Path) -> bool:
     """Say whether another recording, or another log, still needs this log."""
-    needed_by = (Path(reference.read_text()) for reference in (log / REFS).glob("*"))
-    return any(path.exists() and not is_finalized(path) for path in needed_by)
+    return any(
+        not name or (Path(name).exists() and not is_finalized(Path(name)))
+        for name in _names(log / REFS)
+    )
+
+
+def _links(log: Path) -> list[Path]:
+    return [Path(name) for name in _names(log / LINKS) if name]
+
+
+def _names(folder: Path) -> list[str]:
+    """Return what the files in a folder name, by file; "" for one that is being written."""
+    names = []
+    for file in _files(folder):
+        with contextlib.suppress(OSError):
+            names.append(file.read_text())
+    return names
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
 
 
 def release_log(log: Path) -> bool:
@@ -80,7 +127,7 @@ def release_log(log: Path) -> bool:
         return True
     if not is_finalized(log.parent) or is_needed(log):
         return False
-    links = [Path(link.read_text()) for link in (log / LINKS).glob("*")]
+    links = _links(log)
     remove_log(log)
     for link in links:
         release_log(link)
@@ -89,10 +136,73 @@ def release_log(log: Path) -> bool:
 
 def remove_log(log: Path) -> None:
     """Delete a log, and its rings that had to be elsewhere."""
-    for ring in log.glob("*.ring"):
-        if ring.is_symlink():
+    for ring in _files(log):
+        if ring.suffix == ".ring" and ring.is_symlink():
             ring.resolve().unlink(missing_ok=True)
     shutil.rmtree(log, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def locked(recording: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Let one process at a time finalize or delete a recording; say whether it is our turn.
+
+    It always is for those who `wait`, and where nothing can be written there is nothing to lock.
+    """
+    try:
+        import fcntl
+
+        descriptor = os.open(recording / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except (ImportError, OSError):
+        yield True
+        return
+    try:
+        ours = True
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            ours = False
+        yield ours
+    finally:
+        # Not by closing alone: a child of fork may have it open too.
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
+
+
+def remove_recording(recording: Path, *, wait: bool = False) -> bool:
+    """Delete a recording; False if it stays, because its log is needed or it is being finalized.
+
+    Unless we are to `wait` until it has been. Raises OSError when it cannot be deleted.
+    """
+    with locked(recording, wait=wait) as ours:
+        if not ours or is_needed(recording / LOG):
+            return False
+        kept = _kept_logs(recording)
+        # Whoever comes for it from now on finds nothing, and adds nothing while it is deleted.
+        gone = recording.with_name(recording.name + DELETED)
+        with contextlib.suppress(FileNotFoundError):
+            recording.rename(gone)
+    remove_deleted(gone)
+    for log in kept:
+        release_log(log)
+    return True
+
+
+def remove_deleted(gone: Path) -> None:
+    """Delete what remove_recording has begun to."""
+    remove_log(gone / LOG)
+    while gone.exists():
+        with contextlib.suppress(FileNotFoundError):  # somebody else is at it too
+            shutil.rmtree(gone)
+
+
+def _kept_logs(recording: Path) -> list[Path]:
+    """Return the logs of other recordings that this one may be the last to need."""
+    links = _links(recording / LOG)
+    try:
+        shared = log_of(recording, manifest.read(recording))
+    except FormatError:
+        return links
+    return links if shared == recording / LOG else [*links, shared.resolve()]
 
 
 def runtime_directory() -> Path:
