@@ -10,8 +10,9 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import strobe
-from strobe.errors import FormatError
-from strobe.exporters import EXPORTERS, _writers_python, _writing, chrome, csv, parquet, perfetto
+from strobe.errors import FormatError, UsageError
+from strobe.exporters import NAMES, _writers_python, _writing, chrome, csv, parquet, perfetto
+from strobe.exporters import find_exporter as find
 from strobe.model.tables import TABLES
 from strobe.store.tables import scan
 
@@ -42,9 +43,9 @@ def test_csv_holds_every_table(tables: Path, tmp_path: Path) -> None:
         assert_frame_equal(written.fill_null(""), expected.fill_null(""))
 
 
-@pytest.mark.parametrize("exporter", EXPORTERS, ids=lambda exporter: exporter.NAME)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_missing_table_is_an_error_and_leaves_no_file(
-    exporter: object, tables: Path, tmp_path: Path
+    name: str, tables: Path, tmp_path: Path
 ) -> None:
     for file in tables.glob("*.parquet"):
         if file.stem != "counters":
@@ -52,17 +53,23 @@ def test_a_missing_table_is_an_error_and_leaves_no_file(
     target = tmp_path / "out"
 
     with pytest.raises(FormatError, match="counters"):
-        exporter.write(tmp_path, target, silent)  # type: ignore[attr-defined]
+        find(name).write(tmp_path, target, silent)
 
     assert [file for file in tmp_path.rglob("*.part") if file.is_file()] == []
     assert not target.is_file()
 
 
 def test_exporters_have_names_suffixes_and_texts_of_their_own() -> None:
-    for attribute in ("NAME", "SUFFIX", "DOC"):
-        values = {getattr(exporter, attribute) for exporter in EXPORTERS}
-        assert len(values) == len(EXPORTERS)
+    assert tuple(find(name).NAME for name in NAMES) == NAMES
+    for attribute in ("SUFFIX", "DOC"):
+        values = {getattr(find(name), attribute) for name in NAMES}
+        assert len(values) == len(NAMES)
         assert all(values)
+
+
+def test_a_format_that_there_is_not_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"'\.\.store': must be one of chrome, perfetto"):
+        find("..store")
 
 
 @pytest.mark.parametrize("exporter", [chrome, perfetto], ids=["chrome", "perfetto"])

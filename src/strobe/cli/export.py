@@ -11,12 +11,12 @@ import typer
 
 from strobe.cli._waiting import waiting
 from strobe.errors import CommandError
-from strobe.exporters import EXPORTERS
+from strobe.exporters import NAMES, find_exporter
 from strobe.reports.numbers import format_bytes
 from strobe.session.recording import open_recording
 from strobe.store.inventory import size_bytes
 
-Format = Enum("Format", {exporter.NAME: exporter.NAME for exporter in EXPORTERS}, type=str)  # type: ignore[misc]
+Format = Enum("Format", {name: name for name in NAMES}, type=str)  # type: ignore[misc]
 
 
 def export(
@@ -31,7 +31,7 @@ def export(
 
     Example: strobe export strobe_data --format perfetto -o trace.pftrace
     """
-    exporter = {known.NAME: known for known in EXPORTERS}[form.value]
+    exporter = find_exporter(form.value)
     recording = open_recording(path)
     target = output or recording.path.with_name(recording.path.name + exporter.SUFFIX)
     if target.exists() and not force:

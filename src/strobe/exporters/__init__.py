@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
-from strobe.exporters import chrome, csv, parquet, perfetto
+from strobe.errors import UsageError
 
 Progress = Callable[[str, float], None]
 
@@ -16,7 +17,7 @@ class Exporter(Protocol):
     """What a module in this room offers."""
 
     NAME: str
-    """What `strobe export --format` calls it."""
+    """What `strobe export --format` calls it: the module's own name."""
     SUFFIX: str
     """How the name of what it writes ends: a file, or a folder where there is no dot in it."""
     DOC: str
@@ -30,4 +31,15 @@ class Exporter(Protocol):
         """
 
 
-EXPORTERS: list[Exporter] = [chrome, perfetto, csv, parquet]
+NAMES = ("chrome", "perfetto", "csv", "parquet")
+
+
+def find_exporter(name: str) -> Exporter:
+    """Return the exporter of this name, imported only now, as it imports much.
+
+    Raises UsageError if there is none.
+    """
+    if name not in NAMES:
+        message = f"format {name!r}: must be one of {', '.join(NAMES)}"
+        raise UsageError(message)
+    return cast(Exporter, import_module(f"strobe.exporters.{name}"))

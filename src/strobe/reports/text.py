@@ -6,15 +6,13 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import polars as pl
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from strobe.analysis.flops import FlopsRate
 from strobe.errors import UsageError
 from strobe.reports.numbers import (
     format_bytes,
@@ -23,6 +21,11 @@ from strobe.reports.numbers import (
     format_ns,
     format_share,
 )
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from strobe.analysis.flops import FlopsRate
 
 # Column title -> its text. Those at the end go first where the terminal is narrow.
 _OPERATOR_COLUMNS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
@@ -44,7 +47,7 @@ def sort_operators(operators: pl.DataFrame, sort: str) -> pl.DataFrame:
     if sort not in columns:
         message = f"sort={sort!r}: must be one of {', '.join(columns)}"
         raise UsageError(message)
-    texts = operators.schema[columns[sort]] == pl.String
+    texts = not operators.schema[columns[sort]].is_numeric()
     return operators.sort(columns[sort], descending=not texts, maintain_order=True)
 
 
@@ -107,7 +110,7 @@ def breakdown_table(breakdown: pl.DataFrame) -> Table:
 def phases_table(phases: pl.DataFrame) -> Table:
     """Return where the steps go, phase by phase (Recording.phases)."""
     table = _table("where the step goes, by phase", "phase", "time", "each", "share")
-    for row in phases.filter(pl.col("total_ns") > 0).iter_rows(named=True):
+    for row in phases.filter(phases["total_ns"] > 0).iter_rows(named=True):
         table.add_row(
             row["phase"],
             format_ns(row["total_ns"]),
