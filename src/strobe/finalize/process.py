@@ -120,12 +120,17 @@ def _listed(waiting: Path) -> list[Path]:
 
 def _finalize(recording: Path) -> None:
     """Finalize one recording; what goes wrong is written beside it and stops no other."""
-    from strobe.finalize.run import finalize
-
     if not recording.is_dir():
         return  # deleted while it waited
     try:
-        _export(recording, finalize(recording))
+        with places.locked(recording):
+            pass  # its own program may be at it: then there is nothing to import and to do
+        tables = recording / places.TABLES
+        if not tables.is_dir():
+            from strobe.finalize.run import finalize
+
+            tables = finalize(recording)
+        _export(recording, tables)
     except Exception:  # this process's edge: kept, and shown by whoever opens the recording
         failure = recording / places.FAILURE
         with contextlib.suppress(OSError):
