@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,10 +18,12 @@ from typing import Any
 import polars as pl
 
 import strobe
+from strobe.cli import main
 from strobe.model import check
 
 TARGETS = Path(__file__).resolve().parent / "targets"
-TIMEOUT_SECONDS = 120
+# For what hangs: a machine that does other things too may take any time for what takes seconds.
+TIMEOUT_SECONDS = 400
 
 
 @dataclass
@@ -90,10 +95,7 @@ class Program:
 
     def is_gone(self, path: Path) -> bool:
         """Say whether a file has gone, or goes soon: the finalizer may be at work."""
-        deadline = time.monotonic() + TIMEOUT_SECONDS
-        while path.exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        return not path.exists()
+        return happens(lambda: not path.exists())
 
     def end(self) -> None:
         """Kill what still runs."""
@@ -104,6 +106,30 @@ class Program:
 
     def recordings(self) -> list[Path]:
         return sorted(path.parent for path in self.output.glob("*/strobe.json"))
+
+
+def happens(condition: Callable[[], bool]) -> bool:
+    """Say whether something is so, or will be soon: another process may be at work."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return condition()
+
+
+def command(*arguments: str | Path) -> tuple[int, str, str]:
+    """Run a command of strobe in this process; return its status and what it printed and said."""
+    out, err = io.StringIO(), io.StringIO()
+    before, sys.argv = sys.argv, ["strobe", *map(str, arguments)]
+    status = 0
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            main()
+    except SystemExit as end:
+        status = int(end.code or 0)
+    finally:
+        sys.argv = before
+        sys.stderr.write(err.getvalue())  # for whoever reads of a test that failed
+    return status, out.getvalue(), err.getvalue()
 
 
 def finished(spans: pl.DataFrame, name: str | None = None) -> pl.DataFrame:

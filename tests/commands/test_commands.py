@@ -5,26 +5,28 @@ import json
 import os
 import subprocess
 import sys
-import time
+import textwrap
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import strobe
-from programs import TIMEOUT_SECONDS
-from strobe.store import manifest
+from programs import command, happens
+from strobe.store import manifest, places
 
 
-def run(*arguments: str | Path, environment: dict[str, str] | None = None) -> tuple[int, str, str]:
+def run(*arguments: str, **variables: str) -> tuple[int, str, str]:
+    """Run a command in a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-m", "strobe", *map(str, arguments)],
+        [sys.executable, "-m", "strobe", *arguments],
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
-        env=os.environ | (environment or {}),
+        env=os.environ | variables,
         check=False,
     )
+    sys.stderr.write(done.stderr)  # for whoever reads of a test that failed
     return done.returncode, done.stdout, done.stderr
 
 
@@ -36,17 +38,22 @@ def record(output: Path, name: str, spans: int = 3) -> Path:
     return profiler.recording.path
 
 
-def make_older(recording: Path, days: float) -> None:
-    path = recording / manifest.FILE_NAME
-    content = json.loads(path.read_text())
+def record_long_ago(output: Path, name: str, days: float) -> Path:
+    """Make a recording with tables, and set its date back."""
+    recording = record(output, name)
+    _ = strobe.open(recording).tables_path
+    content = json.loads((recording / manifest.FILE_NAME).read_text())
     content["start"]["wall_ns"] -= int(days * 86_400e9)
-    path.write_text(json.dumps(content))
+    # In one go: the finalizer may be reading it.
+    (recording / "older").write_text(json.dumps(content))
+    (recording / "older").rename(recording / manifest.FILE_NAME)
+    return recording
 
 
 def test_info_counts_what_was_recorded(tmp_path: Path) -> None:
     recording = record(tmp_path, "training", spans=7)
 
-    status, out, _ = run("info", tmp_path, "--json")
+    status, out, _ = run("info", str(tmp_path), "--json")
 
     facts = json.loads(out)
     assert status == 0
@@ -62,10 +69,11 @@ def test_info_counts_what_was_recorded(tmp_path: Path) -> None:
     assert source["own_ns"] > 0
 
 
-def test_info_says_it_in_words(tmp_path: Path) -> None:
+def test_info_says_it_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(tmp_path, "training")
+    monkeypatch.setenv("COLUMNS", "200")
 
-    status, out, _ = run("info", tmp_path, environment={"COLUMNS": "200"})
+    status, out, _ = command("info", tmp_path)
 
     assert status == 0
     assert "training" in out
@@ -77,12 +85,9 @@ def test_info_says_what_the_finalizer_could_not_do(tmp_path: Path) -> None:
     handler = strobe.export_chrome(tmp_path / "in the way")
     with strobe.Profiler(output=tmp_path / "out", on_trace_ready=handler) as profiler:
         pass
-    failure = profiler.recording.path / "finalizer.log"
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while not failure.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    assert happens((profiler.recording.path / "finalizer.log").exists)
 
-    status, out, _ = run("info", profiler.recording.path, "--json")
+    status, out, _ = command("info", profiler.recording.path, "--json")
 
     assert status == 0
     assert "FileExistsError" in json.loads(out)["finalizer_failure"]
@@ -93,7 +98,7 @@ def test_info_lists_the_recordings_of_a_folder(tmp_path: Path) -> None:
     for path in paths:
         strobe.open(path).completeness()  # waits for its tables
 
-    status, out, _ = run("info", tmp_path, "--json")
+    status, out, _ = command("info", tmp_path, "--json")
 
     assert status == 0
     assert {row["path"] for row in json.loads(out)} == paths
@@ -107,7 +112,7 @@ def test_info_finds_the_ranks_of_a_job(tmp_path: Path, monkeypatch: pytest.Monke
         monkeypatch.setenv("RANK", rank)
         paths.add(str(record(tmp_path, "train")))
 
-    status, out, _ = run("info", tmp_path, "--json")
+    status, out, _ = command("info", tmp_path, "--json")
 
     assert status == 0
     assert {row["path"] for row in json.loads(out)} == paths
@@ -126,7 +131,7 @@ def test_info_on_what_is_no_recording_says_so_in_one_line(tmp_path: Path, make, 
     path = tmp_path / "thing"
     make(path)
 
-    status, out, err = run("info", path)
+    status, out, err = command("info", path)
 
     assert (status, out) == (1, "")
     assert reason in err
@@ -134,18 +139,40 @@ def test_info_on_what_is_no_recording_says_so_in_one_line(tmp_path: Path, make, 
 
 
 def test_wrong_usage_has_its_own_status() -> None:
-    assert run("info")[0] == 2
-    assert run("no-such-verb")[0] == 2
-    assert run("clean", "--older-than", "-1")[0] == 2
+    assert command("info")[0] == 2
+    assert command("no-such-verb")[0] == 2
+    assert command("clean", "--older-than", "-1")[0] == 2
 
 
 def test_the_version_is_that_of_the_package() -> None:
-    assert run("--version")[1].strip() == strobe.__version__
+    assert run("--version") == (0, f"{strobe.__version__}\n", "")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["clean", "nowhere"], ["info", "nowhere"]])
+def test_what_needs_no_tables_imports_nothing_heavy(arguments: list[str]) -> None:
+    source = """
+        import sys
+        from strobe.cli import main
+        try:
+            main()
+        finally:
+            heavy = {"numpy", "polars", "rich.console", "strobe.session.profiler"}
+            assert not heavy & set(sys.modules), heavy & set(sys.modules)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(source), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert "AssertionError" not in done.stderr, done.stderr
+    assert "Usage: " in done.stdout or "strobe: " in done.stderr
 
 
 @pytest.mark.parametrize("recorder", ["c", "python"])
 def test_doctor_names_the_recorder_and_proves_it(recorder: str) -> None:
-    status, out, err = run("doctor", "--json", environment={"STROBE_RECORDER": recorder})
+    status, out, err = run("doctor", "--json", STROBE_RECORDER=recorder)
     if recorder == "c" and "cannot be loaded" in err:
         pytest.skip("this installation has no C core")
 
@@ -159,9 +186,9 @@ def test_doctor_names_the_recorder_and_proves_it(recorder: str) -> None:
 
 @pytest.mark.skipif(find_spec("torch") is not None, reason="PyTorch is installed")
 def test_doctor_without_a_framework(tmp_path: Path) -> None:
-    cache = {"STROBE_CACHE": str(tmp_path / "cache")}
-    status, out, _ = run("doctor", "--json", environment=cache)
-    built = run("doctor", "--build", environment=cache)
+    cache = str(tmp_path / "cache")
+    status, out, _ = run("doctor", "--json", STROBE_CACHE=cache)
+    built = run("doctor", "--build", STROBE_CACHE=cache)
 
     assert status == 0
     sources = json.loads(out)["sources"]
@@ -173,17 +200,19 @@ def test_doctor_without_a_framework(tmp_path: Path) -> None:
 
 
 def test_doctor_refuses_a_recorder_that_does_not_exist() -> None:
-    status, _, err = run("doctor", environment={"STROBE_RECORDER": "fortran"})
+    status, _, err = run("doctor", STROBE_RECORDER="fortran")
 
     assert status != 0
     assert "STROBE_RECORDER='fortran': must be 'c' or 'python'" in err
 
 
-def test_clean_shows_and_keeps_unless_told_to_delete(tmp_path: Path) -> None:
-    old, new = record(tmp_path, "old"), record(tmp_path, "new")
-    make_older(old, days=30)
+def test_clean_shows_and_keeps_unless_told_to_delete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = record_long_ago(tmp_path, "old", days=30), record(tmp_path, "new")
+    monkeypatch.setenv("COLUMNS", "200")
 
-    status, out, _ = run("clean", tmp_path, environment={"COLUMNS": "200"})
+    status, out, _ = command("clean", tmp_path)
 
     assert status == 0
     assert old.name in out
@@ -193,24 +222,37 @@ def test_clean_shows_and_keeps_unless_told_to_delete(tmp_path: Path) -> None:
 
 
 def test_clean_deletes_only_what_is_old(tmp_path: Path) -> None:
-    old, new = record(tmp_path, "old"), record(tmp_path, "new")
-    make_older(old, days=30)
+    old, new = record_long_ago(tmp_path, "old", days=30), record(tmp_path, "new")
 
-    status, out, _ = run("clean", tmp_path, "--older-than", "7", "--yes", "--json")
+    status, out, _ = command("clean", tmp_path, "--older-than", "7", "--yes", "--json")
 
     (row,) = json.loads(out)
     assert status == 0
     assert row["path"] == str(old)
     assert row["size_bytes"] > 0
-    assert not old.exists()
-    assert new.is_dir()
+    assert row["state"] == "deleted"
+    assert list(tmp_path.iterdir()) == [new]
+
+
+def test_clean_spares_a_recording_whose_tables_are_being_written(tmp_path: Path) -> None:
+    old, left = record_long_ago(tmp_path, "old", days=30), tmp_path / f"other{places.DELETED}"
+    left.mkdir()
+
+    with places.locked(old):  # as the finalizer does
+        status, out, _ = command("clean", tmp_path, "--yes", "--json")
+        assert "stays: its tables are being written" in command("clean", tmp_path, "--yes")[1]
+
+    (row,) = json.loads(out)
+    assert status == 0
+    assert row["state"] == "its tables are being written, or its log is still needed"
+    assert list(tmp_path.iterdir()) == [old]
 
 
 def test_clean_spares_a_recording_that_is_being_made(tmp_path: Path) -> None:
     profiler = strobe.Profiler(output=tmp_path, name="running")
     profiler.start()
     try:
-        status, out, _ = run("clean", tmp_path, "--older-than", "0", "--yes", "--json")
+        status, out, _ = command("clean", tmp_path, "--older-than", "0", "--yes", "--json")
         left = list(tmp_path.iterdir())
     finally:
         profiler.stop()
@@ -221,10 +263,15 @@ def test_clean_spares_a_recording_that_is_being_made(tmp_path: Path) -> None:
 
 
 def test_clean_of_a_missing_folder_is_an_error(tmp_path: Path) -> None:
-    status, _, err = run("clean", tmp_path / "nowhere")
+    status, _, err = command("clean", tmp_path / "nowhere")
 
     assert status == 1
     assert "there is no such folder" in err
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return record(tmp_path_factory.mktemp("out"), "training")
 
 
 @pytest.mark.parametrize(
@@ -241,11 +288,9 @@ def test_clean_of_a_missing_folder_is_an_error(tmp_path: Path) -> None:
     ],
 )
 def test_exit_codes_are_those_of_the_docs(
-    arguments: list[str], expected: int, tmp_path: Path
+    arguments: list[str], expected: int, recording: Path
 ) -> None:
-    recording = str(record(tmp_path, "training"))
-
-    status, _, said = run(*(recording if word == "RECORDING" else word for word in arguments))
+    status, _, said = command(*(recording if word == "RECORDING" else word for word in arguments))
 
     assert status == expected
     assert "Traceback" not in said

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,8 @@ from typing import Any
 import pytest
 
 import strobe
-from programs import TIMEOUT_SECONDS
+from programs import TIMEOUT_SECONDS, happens
+from strobe.store.places import find_recordings
 
 STROBE = [sys.executable, "-m", "strobe"]
 OURS = ("STROBE_", "SLURM_", "OMPI_", "PADDLE_", "TORCHELASTIC_", "MS_")
@@ -86,7 +86,7 @@ class Place:
         return self.bare(*arguments, STROBE_OPTIONS=text, **variables)
 
     def recordings(self) -> list[Path]:
-        return sorted(path.parent for path in self.output.rglob("strobe.json"))
+        return find_recordings(self.output)
 
     def recording(self) -> strobe.Recording:
         (path,) = self.recordings()
@@ -595,11 +595,8 @@ def test_our_own_commands_are_not_profiled(place: Place) -> None:
 def test_the_finalizer_is_not_profiled(place: Place) -> None:
     place.run(place.write(SPAN))
     (path,) = place.recordings()
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while (path / "log").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
 
-    assert not (path / "log").exists()
+    assert happens(lambda: not (path / "log").exists())
     assert place.recordings() == [path]
 
 
@@ -610,6 +607,8 @@ def test_the_command_line_is_kept_without_its_secrets(place: Place) -> None:
     place.run(place.write(SPAN), *arguments, **variables)
 
     metadata = place.metadata()
+    (path,) = place.recordings()
+    assert happens(lambda: not (path / "log").exists())  # none of its files goes from now on
     assert json.loads(metadata["argv"])[1:] == [
         *("program.py", "--api-key", "[redacted]", "--url=http://me:[redacted]@host/"),
         *("--lr", "0.1"),

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import polars as pl
@@ -13,6 +11,7 @@ import pytest
 
 import strobe
 from drawing import COLUMN_NS, spans
+from programs import command
 from strobe.errors import UsageError
 from strobe.model.tables import PHASES
 from strobe.session.recording import Recording
@@ -73,14 +72,9 @@ def put(recording: Recording, table: str, rows: pl.DataFrame) -> None:
 
 
 def run(recording: Recording, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "strobe", "summary", str(recording.path), *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    status, out, _ = command("summary", recording.path, *arguments)
+    assert status == 0
+    return out
 
 
 def lines(text: str) -> list[str]:

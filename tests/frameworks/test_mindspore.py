@@ -21,6 +21,7 @@ import strobe
 from programs import Program, count
 from strobe.importers import mindspore as importer
 from strobe.importers.events import align
+from strobe.store.places import find_recordings
 
 pytestmark = pytest.mark.mindspore
 
@@ -448,7 +449,7 @@ with strobe.Profiler(output=OUT, record_shapes=True):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    paths = sorted(path.parent for path in mindspore.output.rglob("strobe.json"))
+    paths = find_recordings(mindspore.output)
     assert len(paths) == 2
     for path in paths:
         recording = mindspore.open(path)

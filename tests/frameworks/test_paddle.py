@@ -23,6 +23,7 @@ import pytest
 import strobe
 from strobe.importers import paddle as importer
 from strobe.model import check
+from strobe.store.places import find_recordings
 
 if find_spec("paddle") is None:
     pytest.skip("PaddlePaddle is not installed", allow_module_level=True)
@@ -613,7 +614,7 @@ def test_collectives_of_two_ranks(tmp_path: Path) -> None:
 
     run(tmp_path, *launch, "--log_dir", "log", "rank.py")
 
-    found = sorted(path.parent for path in (tmp_path / "out").rglob("strobe.json"))
+    found = find_recordings(tmp_path / "out")
     assert len(found) == 2
     for rank, path in enumerate(found):
         rows = strobe.open(path).collectives().collect()

@@ -27,9 +27,9 @@ ENDINGS = {
     "sys.exit": ("sys.exit(7)", 7, True),
     "SystemExit": ("raise SystemExit('a message')", 1, True),
     "KeyboardInterrupt": ("raise KeyboardInterrupt", -signal.SIGINT, True),
-    "SIGINT": ("os.kill(os.getpid(), 2); time.sleep(60)", -signal.SIGINT, True),
-    "SIGTERM": ("os.kill(os.getpid(), 15); time.sleep(60)", -signal.SIGTERM, False),
-    "SIGSEGV": ("os.kill(os.getpid(), 11); time.sleep(60)", -signal.SIGSEGV, False),
+    "SIGINT": ("os.kill(os.getpid(), 2); time.sleep(600)", -signal.SIGINT, True),
+    "SIGTERM": ("os.kill(os.getpid(), 15); time.sleep(600)", -signal.SIGTERM, False),
+    "SIGSEGV": ("os.kill(os.getpid(), 11); time.sleep(600)", -signal.SIGSEGV, False),
     "os._exit": ("os._exit(5)", 5, False),
     "abort": ("os.abort()", -signal.SIGABRT, False),
     "exec": ("os.execvp('sh', ['sh', '-c', 'exit 9'])", 9, False),
@@ -53,7 +53,7 @@ def test_sigterm_with_a_handler_that_exits(program: Program) -> None:
         import signal
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(4))
         """
-        + WORK.format(end="os.kill(os.getpid(), 15); time.sleep(60)").replace("\n", "\n        "),
+        + WORK.format(end="os.kill(os.getpid(), 15); time.sleep(600)").replace("\n", "\n        "),
         exits=4,
     )
 

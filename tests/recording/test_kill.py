@@ -122,7 +122,7 @@ def test_a_killed_child_harms_nobody(program: Program) -> None:
                 with strobe.span("child"): pass
             open_span = strobe.span("open in child").begin()
             os.write(tell, b"x")
-            time.sleep(60)
+            time.sleep(600)
         os.read(ready, 1)
         os.kill(child, signal.SIGKILL)
         with strobe.span("parent"): pass
@@ -140,7 +140,7 @@ def test_a_killed_program_that_nobody_waited_for_can_be_opened(program: Program)
             strobe.Profiler(output=OUT).start()
             with strobe.span("done"): pass
             print("ready", flush=True)
-            time.sleep(60)
+            time.sleep(600)
         """)
     )
     assert process.stdout is not None
@@ -168,7 +168,7 @@ def test_a_child_that_outlives_its_killed_parent_goes_on(program: Program) -> No
                 sys.stdin.read()                # until the test has killed the parent
                 with strobe.span("after"): pass
                 os._exit(0)
-            time.sleep(60)
+            time.sleep(600)
         """),
         stdin=-1,
     )
@@ -214,7 +214,7 @@ def _start_with_pid(pid: int, program: Program) -> object:
             Path("/proc/sys/kernel/ns_last_pid").write_text(str(pid - 1))
         except OSError as error:
             pytest.skip(f"the next pid cannot be chosen here ({error})")
-        process = program.start(program.write("time.sleep(60)", "sleep.py"))
+        process = program.start(program.write("time.sleep(600)", "sleep.py"))
         if process.pid == pid:
             return process
         process.kill()
@@ -264,7 +264,7 @@ def test_open_says_so_while_the_program_still_records(program: Program) -> None:
             strobe.Profiler(output=OUT).start()
             with strobe.span("done"): pass
             print("ready", flush=True)
-            time.sleep(60)
+            time.sleep(600)
         """)
     )
     assert process.stdout is not None
