@@ -16,44 +16,43 @@ import strobe
 EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
 
 
-@pytest.mark.torch
-def test_the_transformer_is_profiled(tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="PyTorch is not installed")
-
-    shown = subprocess.run(
-        [sys.executable, EXAMPLES / "train_transformer.py", "--steps", "20"],
-        cwd=tmp_path,
+def run(
+    framework: str, example: str, folder: Path, *arguments: str
+) -> tuple[str, strobe.Recording]:
+    """Run an example and return what it printed and what it recorded."""
+    if find_spec(framework) is None:
+        pytest.skip(f"{framework} is not installed")
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / example, *arguments],
+        cwd=folder,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, strobe.open(folder / "strobe_data")
 
-    assert shown.returncode == 0, shown.stderr
-    assert "samples per second" in shown.stdout
-    steps = strobe.open(tmp_path / "strobe_data").steps().filter(~pl.col("unfinished")).collect()
-    assert steps["step"].to_list() == list(range(6, 16))
-    assert set(steps["samples"]) == {32}
+
+def ended_steps(recording: strobe.Recording) -> pl.DataFrame:
+    return recording.steps().filter(~pl.col("unfinished")).collect()
+
+
+@pytest.mark.torch
+def test_the_transformer_is_profiled(tmp_path: Path) -> None:
+    printed, recording = run("torch", "train_transformer.py", tmp_path, "--steps", "20")
+
+    assert "samples per second" in printed
+    assert ended_steps(recording)["step"].to_list() == list(range(6, 16))
+    assert set(ended_steps(recording)["samples"]) == {32}
 
 
 @pytest.mark.jax
 def test_the_network_of_jax_is_profiled(tmp_path: Path) -> None:
-    pytest.importorskip("jax", reason="JAX is not installed")
+    printed, recording = run("jax", "train_jax.py", tmp_path, "--steps", "20")
 
-    shown = subprocess.run(
-        [sys.executable, EXAMPLES / "train_jax.py", "--steps", "20"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-
-    assert shown.returncode == 0, shown.stderr
-    assert "samples per second" in shown.stdout
-    recording = strobe.open(tmp_path / "strobe_data")
-    steps = recording.steps().filter(~pl.col("unfinished")).collect()
-    assert steps["step"].to_list() == list(range(6, 16))
+    assert "samples per second" in printed
+    assert ended_steps(recording)["step"].to_list() == list(range(6, 16))
     annotated = recording.spans().filter(pl.col("name") == "choose a batch").collect()
     assert annotated.height == 10
     assert set(annotated["category"]) == {"annotation"}
@@ -61,41 +60,17 @@ def test_the_network_of_jax_is_profiled(tmp_path: Path) -> None:
 
 @pytest.mark.paddle
 def test_the_network_of_paddle_is_profiled(tmp_path: Path) -> None:
-    if find_spec("paddle") is None:
-        pytest.skip("PaddlePaddle is not installed")
+    _, recording = run("paddle", "train_paddle.py", tmp_path, "--steps", "20")
 
-    shown = subprocess.run(
-        [sys.executable, EXAMPLES / "train_paddle.py", "--steps", "20"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-
-    assert shown.returncode == 0, shown.stderr
-    recording = strobe.open(tmp_path / "strobe_data")
-    steps = recording.steps().filter(~pl.col("unfinished")).collect()
-    assert steps["step"].to_list() == list(range(6, 16))
-    assert set(steps["samples"]) == {32}
+    assert ended_steps(recording)["step"].to_list() == list(range(6, 16))
+    assert set(ended_steps(recording)["samples"]) == {32}
     phases = set(recording.spans().collect()["phase"].drop_nulls())
     assert {"data_loading", "forward", "backward", "optimizer", "zero_grad"} <= phases
 
 
 @pytest.mark.mindspore
 def test_stripes_are_learned(tmp_path: Path) -> None:
-    pytest.importorskip("mindspore", reason="MindSpore is not installed")
+    printed, recording = run("mindspore", "train_mindspore.py", tmp_path)
 
-    shown = subprocess.run(
-        [sys.executable, EXAMPLES / "train_mindspore.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-
-    assert shown.returncode == 0, shown.stderr
-    assert "MatMul" in shown.stdout
-    recording = strobe.open(tmp_path / "strobe_data")
+    assert "MatMul" in printed
     assert recording.steps().collect().height == 40

@@ -108,10 +108,11 @@ def test_the_same_operators_as_of_jax_itself(program: Program, model: str) -> No
     ours = Counter((name, told["hlo_module"]) for name, told in names)
     assert ours == Counter((name, module) for name, module, _ in theirs if module)
     assert sum(ours.values()) >= 4 * 2
-    # Whole programs were run under both, one after the other, on a machine that does other things.
+    # Whole programs were run under both, one after the other, on a machine that does other things:
+    # this tells units apart, no more.
     ours_ns = operators["dur_ns"].median()
     theirs_ns = pl.Series([dur_ns for _, module, dur_ns in theirs if module]).median()
-    assert 0.2 < ours_ns / theirs_ns < 5
+    assert 0.01 < ours_ns / theirs_ns < 100
     annotated = of(spans, "annotation")
     assert annotated["name"].to_list() == ["train"] * 4 == [n for n, m, _ in theirs if not m]
 
@@ -373,13 +374,13 @@ def test_a_window_is_bounded_and_a_fork_is_survived(program: Program) -> None:
             pass
         profiler.stop()
     """
-    program.run(source, env={"STROBE_JAX_SECONDS": "3"}, warnings="ignore")
+    program.run(source, env={"STROBE_JAX_SECONDS": "6"}, warnings="ignore")
 
     recording = strobe.open(program.recordings()[0])
     spans = recording.spans().collect()
     assert of(spans, "annotation")["name"].to_list() == ["early"]
     notes = dict(recording.completeness().select("source", "note").rows())
-    assert "not recorded to the end: it records 3 s at most" in notes["jax"]
+    assert "not recorded to the end: it records 6 s at most" in notes["jax"]
 
 
 def test_steps_are_counted_without_a_change(program: Program) -> None:

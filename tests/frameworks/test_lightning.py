@@ -313,7 +313,7 @@ def test_ranks_of_one_job_share_a_folder(lightning: Any, tmp_path: Path, strateg
         env={**variables, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
 

@@ -445,7 +445,7 @@ with strobe.Profiler(output=OUT, record_shapes=True):
         env=os.environ | QUIET | {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

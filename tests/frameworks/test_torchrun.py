@@ -50,7 +50,7 @@ def test_each_rank_has_one_recording(tmp_path: Path, command: list[str]) -> None
             env={**variables, "OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=600,
             check=False,
         )
         assert done.returncode == 0, done.stderr

@@ -214,7 +214,7 @@ def test_a_program_that_fails_leaves_a_complete_recording(
         env=variables,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
 
