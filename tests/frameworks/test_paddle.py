@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ import pytest
 import strobe
 from strobe.importers import paddle as importer
 from strobe.model import check
+from strobe.sources.paddle import build
 from strobe.store.places import find_recordings
 
 if find_spec("paddle") is None:
@@ -348,16 +350,72 @@ def test_memory_has_owners_and_what_was_there(tmp_path: Path) -> None:
     del kept[:]
 
 
-def test_what_cannot_be_had_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    recording = record(models.training(), tmp_path, record_shapes=True)
+def attributes(recording: strobe.Recording, name: str) -> list[dict[str, Any]]:
+    spans = recording.spans().filter(pl.col("name") == name).collect()
+    return [json.loads(text) for text in spans["attributes"]]
 
-    rows = recording.completeness().filter(pl.col("source") == "record_shapes")
-    assert "does not record the shapes" in rows["note"][0]
-    layers = recording.spans().filter(pl.col("name") == "Linear").collect()
-    told = json.loads(layers["attributes"][0])
-    assert (told["shapes"], told["dtypes"]) == ([[5, 8]], ["float32"])
+
+def test_shapes_of_operators_which_paddle_loses(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    step = models.training()
+    step()
+
+    recording = record(repeated(step), tmp_path, record_shapes=True)
+
+    # 5 rows through 8 x 16 and 16 x 4, and back
+    for name in ("matmul dygraph", "matmul kernel launch"):
+        found = [each["shapes"] for each in attributes(recording, name)]
+        assert found == [[[5, 8], [8, 16]], [[5, 16], [16, 4]]] * STEPS
+    for name in ("Local_MatmulGradNode", "matmul_grad kernel launch"):
+        told = attributes(recording, name)
+        by_input = [dict(zip(each["inputs"], each["shapes"], strict=True)) for each in told]
+        last = {"x": [5, 16], "y": [16, 4], "out_grad": [5, 4]}
+        assert by_input == [last, {"x": [5, 8], "y": [8, 16], "out_grad": [5, 16]}] * STEPS
+    updated = [each["shapes"][0] for each in attributes(recording, "adam_ dygraph")]
+    assert updated == [[8, 16], [16], [16, 4], [4]] * STEPS
+    # Each operator that has a kernel has its shapes, and of each call one.
+    told = recording.spans().filter(pl.col("attributes").str.contains('"shapes"')).collect()
+    launched = [name for name in names(recording).elements() if name.endswith(" kernel launch")]
+    assert Counter(told["name"]) >= Counter(launched)
+    (layer,) = attributes(recording, "Linear")[:1]
+    assert (layer["shapes"], layer["dtypes"]) == ([[5, 8]], ["float32"])
+    assert "does not tell the dtypes" in notes(recording)
+    assert "shapes" not in recording.completeness()["source"]
     said = capfd.readouterr().err.splitlines()
     assert [line for line in said if not line.startswith("strobe: ")] == []
+    library = build.load()
+    assert library.strobe_paddle_take(os.fsencode(tmp_path / "rest")) == 0  # nothing is left in it
+
+
+def test_flops_are_those_of_the_shapes(tmp_path: Path) -> None:
+    spans = record(models.inference(), tmp_path, with_flops=True).spans().collect()
+
+    # 2 images of 3 x 8 x 8 with 4 kernels of 3 x 3: 4 x 6 x 6 each, of 27 products and sums
+    figures = {
+        "conv2d dygraph": 2 * 2 * (4 * 6 * 6) * 27,
+        "relu dygraph": 2 * 4 * 6 * 6,
+        "matmul dygraph": 2 * 2 * 144 * 5,
+    }
+    known = spans.filter(pl.col("name").is_in(list(figures)))
+    assert dict(known.select("name", "flops").iter_rows()) == figures
+    assert spans.filter(pl.col("name") == "batch_norm dygraph")["flops"].to_list() == [None]
+
+
+def test_what_cannot_be_had_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(build, "_loaded", {})
+    monkeypatch.setenv("STROBE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("STROBE_BUILD_CALLBACK", "0")
+
+    recording = record(models.inference(), tmp_path / "out", record_shapes=True)
+
+    (row,) = recording.completeness().filter(pl.col("source") == "record_shapes")["note"]
+    assert "STROBE_BUILD_CALLBACK=0 and it has not been built ahead" in row
+    assert "shapes" not in attributes(recording, "matmul dygraph")[0]
+    assert attributes(recording, "Linear")[0]["shapes"] == [[2, 144]]
+    assert "record_shapes" in capfd.readouterr().err
 
 
 def test_rounds(tmp_path: Path) -> None:
@@ -406,6 +464,28 @@ def test_a_window_that_is_too_long_is_cut(tmp_path: Path, monkeypatch: pytest.Mo
     assert counts["Optimization Step"] == STEPS
     assert counts["adam_ dygraph"] == 0
     assert "for 1e-09 s of a window at most" in notes(recording)
+
+
+def test_a_window_is_cut_though_the_program_calls_no_hook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STROBE_PADDLE_SECONDS", "2")
+    values = paddle.ones([4])
+
+    def work() -> None:
+        paddle.tanh(values)
+        while "of a window at most" not in capfd.readouterr().err:
+            time.sleep(0.05)
+        for _ in range(3):
+            paddle.exp(values)
+
+    recording = record(work, tmp_path, profile_memory=True)
+
+    counts = names(recording)
+    assert (counts["tanh dygraph"], counts["exp dygraph"]) == (1, 0)
+    assert "for 2 s of a window at most" in notes(recording)
+    again = record(lambda: paddle.exp(values), tmp_path / "again")
+    assert names(again)["exp dygraph"] == 1
 
 
 def test_their_profiler_is_started_meanwhile(

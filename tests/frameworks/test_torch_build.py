@@ -197,7 +197,7 @@ def test_a_build_that_fails_is_remembered(program: Program, action: str, reason:
 
 
 def test_a_compiler_that_hangs_is_ended_with_all_it_started(program: Program) -> None:
-    before = "from strobe.sources.torch import build\nbuild.BUILD_SECONDS = 5\n"
+    before = "from strobe.sources import building\nbuilding.BUILD_SECONDS = 5\n"
 
     said = record(program, compiler(program, HANG), before)
 

@@ -32,7 +32,9 @@ def flops(name: str, attributes: Mapping[str, Any]) -> int | None:
     of their first input alone. Attention counts every score, those that a mask hides too.
 
     Operators that only pass their inputs on to others here, as aten::linear and aten::matmul do,
-    have none: what they call has.
+    have none: what they call has. Paddle's are known as `matmul dygraph` and, in that, `matmul
+    kernel launch`; their figures are those of paddle.utils.flops. Its gradients have none: it does
+    not tell which of them were computed.
     """
     rule = _RULES.get(name)
     if rule is None:
@@ -213,6 +215,35 @@ _ATTENTION = (
     "aten::_scaled_dot_product_efficient_attention",
     "aten::_scaled_dot_product_cudnn_attention",
 )
+
+
+def _broadcast(shapes: _Shapes, _concrete: _Concrete) -> int:
+    """Return the elements of what two inputs give."""
+    size = max(len(shapes[0]), len(shapes[1]))
+    padded = [[1] * (size - len(shape)) + list(shape) for shape in shapes[:2]]
+    return prod(map(max, *padded))
+
+
+def _product(shapes: _Shapes, concrete: _Concrete) -> int:
+    """Return the rule for matrices of which either may be transposed, in batches."""
+    left, right = list(shapes[0]), list(shapes[1])
+    if concrete.get("transpose_x") and len(left) > 1:
+        left[-2:] = left[:-3:-1]
+    if concrete.get("transpose_y") and len(right) > 1:
+        right[-2:] = right[:-3:-1]
+    if len(left) < 2 or len(right) < 2:  # a vector: each element of the other is taken once
+        return 2 * max(prod(left), prod(right))
+    batches = _broadcast([left[:-2], right[:-2]], {})
+    return 2 * batches * left[-2] * left[-1] * right[-1]
+
+
+_PADDLE: Mapping[str, Callable[[_Shapes, _Concrete], int]] = {
+    **dict.fromkeys(("matmul", "bmm"), _product),
+    **dict.fromkeys(("add", "subtract", "multiply", "divide"), _broadcast),
+    **dict.fromkeys(("conv2d", "conv3d", "depthwise_conv2d"), _convolution),
+    "relu": _elements,
+}
+
 _RULES: Mapping[str, Callable[[_Shapes, _Concrete], int]] = {
     "aten::mm": _matrices(0),
     "aten::addmm": _matrices(1),
@@ -240,4 +271,6 @@ _RULES: Mapping[str, Callable[[_Shapes, _Concrete], int]] = {
     **{f"{name}_backward": _attention_backward for name in _ATTENTION},
     "aten::mkldnn_rnn_layer": _recurrent(1),
     "aten::mkldnn_rnn_layer_backward": _recurrent(2),
+    **{f"{name} dygraph": rule for name, rule in _PADDLE.items()},
+    **{f"{name} kernel launch": rule for name, rule in _PADDLE.items()},
 }

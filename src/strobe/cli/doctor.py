@@ -8,7 +8,9 @@ import json
 import platform
 import sys
 import tempfile
+from collections.abc import Callable
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +29,17 @@ _FRAMEWORKS = ("torch", "jax", "paddlepaddle", "mindspore")
 
 def doctor(
     build: bool = typer.Option(
-        False, "--build", help="Build the callback for the installed PyTorch, also after a failure."
+        False,
+        "--build",
+        help="Build what PyTorch or Paddle needs, also after a failure.",
     ),
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of text."),
 ) -> None:
     """Say which recorder runs here, prove it with a small recording, and look at the frameworks.
 
     PyTorch is recorded by a callback that is compiled on first use, else by Kineto.
-    STROBE_TORCH=callback or =kineto chooses; STROBE_BUILD_CALLBACK=0 forbids to compile;
+    STROBE_TORCH=callback or =kineto chooses. What takes the shapes of operators from Paddle is
+    compiled when they are first asked for. STROBE_BUILD_CALLBACK=0 forbids to compile;
     STROBE_CACHE is the folder that keeps what was compiled; CXX is the compiler.
 
     Example: strobe doctor --build
@@ -43,7 +48,7 @@ def doctor(
     from strobe.sources import manager
 
     if build:
-        _build_callback()
+        _build()
     facts: dict[str, Any] = {
         "strobe": __version__,
         "format": FORMAT_VERSION,
@@ -78,21 +83,34 @@ def _print(facts: dict[str, Any]) -> None:
         typer.echo("For the C recorder: install a C compiler and Python's headers, then reinstall.")
 
 
-def _build_callback() -> None:
-    """Import PyTorch and build what it needs; raises CommandError when that cannot be."""
+def _builders() -> dict[str, tuple[str, str, Callable[..., object]]]:
+    """Return, by framework, how it is called, what is built for it, and what builds that."""
+    from strobe.sources.paddle import build as paddle_build
     from strobe.sources.torch import build as torch_build
 
-    try:
-        with waiting("compiling"):
-            importlib.import_module("torch")
-            torch_build.load(again=True)
-    except (ImportError, OSError) as error:
-        message = f"doctor --build: PyTorch cannot be imported ({error})"
-        raise CommandError(message) from None
-    except CaptureError as error:
-        message = f"doctor --build: the callback for PyTorch cannot be used: {error}"
-        raise CommandError(message) from None
-    typer.echo("strobe: the callback for PyTorch is built and can be loaded", err=True)
+    return {
+        "torch": ("PyTorch", "the callback", torch_build.load),
+        "paddle": ("Paddle", "the taker of shapes", paddle_build.load),
+    }
+
+
+def _build() -> None:
+    """Import the installed frameworks and build what they need, or raise CommandError."""
+    builders = _builders()
+    installed = [framework for framework in builders if find_spec(framework) is not None]
+    for framework in installed or ["torch"]:
+        name, what, load = builders[framework]
+        try:
+            with waiting("compiling"):
+                importlib.import_module(framework)
+                load(again=True)
+        except (ImportError, OSError) as error:
+            message = f"doctor --build: {name} cannot be imported ({error})"
+            raise CommandError(message) from None
+        except CaptureError as error:
+            message = f"doctor --build: {what} for {name} cannot be used: {error}"
+            raise CommandError(message) from None
+        typer.echo(f"strobe: {what} for {name} is built and can be loaded", err=True)
 
 
 def _version(package: str) -> str:

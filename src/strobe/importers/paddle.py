@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strobe.errors import FormatError
+from strobe.importers._paddle_shapes import Calls, read_calls, rows_of_calls
 from strobe.importers.events import Allocations, Events, Int8, Int32, Int64
 from strobe.importers.wire import Found, Kind, Ranges, WireFile
 from strobe.model.tables import CATEGORIES
@@ -155,7 +156,7 @@ def read(path: Path) -> Events:
 
     Raises FormatError where it is damaged or no such file, OSError where it cannot be read.
     """
-    return to_events(read_trace(path))
+    return to_events(read_trace(path), read_calls(path))
 
 
 def read_trace(path: Path) -> Trace:
@@ -483,10 +484,12 @@ def _properties(file: WireFile) -> list[dict[str, Any]]:
     ]
 
 
-def to_events(trace: Trace) -> Events:
-    """Return a trace as the columns that all importers return."""
+def to_events(trace: Trace, calls: Calls | None = None) -> Events:
+    """Return a trace, and the shapes beside it, as the columns that all importers return."""
     host, device = trace.host, trace.device
     category, text_of, texts = _describe(trace)
+    if calls is not None:
+        text_of, texts = _with_shapes(trace, calls, text_of, texts)
     start_ns = np.concatenate([host.start_ns, device.start_ns])
     none = np.full(len(device.name), -1)
     return Events(
@@ -508,6 +511,7 @@ def to_events(trace: Trace) -> Events:
         allocations=_allocations(trace),
         threads=_threads(trace),
         skipped=_skipped(trace),
+        notes=() if calls is None else _notes(trace),
     )
 
 
@@ -537,6 +541,24 @@ def _describe(trace: Trace) -> tuple[Int8, Int32, list[str]]:
         told = {"type": "Operator", **_flat(inputs)}
         text_of[row] = texts.setdefault(json.dumps(told), len(texts))
     return np.array(categories, np.int8)[place], text_of, list(texts)
+
+
+def _with_shapes(
+    trace: Trace, calls: Calls, text_of: Int32, texts: list[str]
+) -> tuple[Int32, list[str]]:
+    """Return the attributes with what operators were called with; each pair is put together once.
+
+    `text_of` is written to.
+    """
+    rows, place = rows_of_calls(calls, trace.host, trace.names)
+    key = text_of[rows].astype(np.int64) * (len(calls.texts) + 1) + place
+    distinct, where = np.unique(key, return_inverse=True)
+    codes = {text: code for code, text in enumerate(texts)}
+    both = [divmod(one, len(calls.texts) + 1) for one in distinct.tolist()]
+    merged = (json.dumps({**json.loads(texts[base]), **calls.texts[call]}) for base, call in both)
+    found = np.array([codes.setdefault(text, len(codes)) for text in merged], np.int32)
+    text_of[rows] = found[where.reshape(-1)]
+    return text_of, list(codes)
 
 
 def _named(trace: Trace, holds: Callable[[str], Any]) -> NDArray[np.bool_]:
@@ -647,6 +669,14 @@ def _threads(trace: Trace) -> dict[tuple[int, int], str]:
     pids = trace.host.pid
     pid = int(pids[0]) if len(pids) else -1
     return {(pid, int(key)): name for key, name in trace.extra_info.items() if key.isdigit()}
+
+
+def _notes(trace: Trace) -> tuple[str, ...]:
+    """Return what the shapes lack."""
+    found = ["Paddle does not tell the dtypes of what operators are given"]
+    if any(name.startswith(_PROGRAM) for name in trace.names):
+        found.append("nor the shapes of those in a static program")
+    return ("; ".join(found),)
 
 
 def _skipped(trace: Trace) -> dict[str, int]:

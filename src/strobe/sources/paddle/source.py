@@ -16,8 +16,8 @@ from strobe.errors import CaptureError, StateError, UsageError
 from strobe.record import recorder
 from strobe.record.messages import show
 from strobe.record.source import Report, Wants, announce_trace
-from strobe.sources import manager
-from strobe.sources.paddle import communication, loading
+from strobe.sources import building, manager
+from strobe.sources.paddle import build, communication, loading
 from strobe.sources.paddle.annotations import Annotations
 from strobe.sources.paddle.patches import Patches
 from strobe.sources.paddle.session import ANCHOR, PaddleSession
@@ -27,11 +27,6 @@ _MOST_SECONDS = 60.0
 """Paddle keeps all events of a window in memory, and 15 times as much while it stops."""
 
 _DRIVEN = "its native profiler, driven directly"
-_NO_SHAPES = "Paddle 3 does not record the shapes of an operator's inputs"
-_MISSING = {
-    "record_shapes": f"{_NO_SHAPES}; those of layers are",
-    "with_flops": f"{_NO_SHAPES}, without which FLOPs are not known",
-}
 
 
 class PaddleSource:
@@ -42,7 +37,7 @@ class PaddleSource:
     answers = frozenset(
         {
             *("profile_memory", "with_modules", "data_process", "activities"),
-            *_MISSING,
+            *("record_shapes", "with_flops"),
         }
     )
 
@@ -59,6 +54,7 @@ class PaddleSource:
         self._missing: dict[str, str] = {}
         self._marker: weakref.ref[Any] | None = None
         self._seconds = _MOST_SECONDS
+        self._timer: threading.Timer | None = None
         self._sessions = 0
 
     def examine(self) -> dict[str, Any]:
@@ -67,14 +63,20 @@ class PaddleSource:
             found = version("paddlepaddle")
         except PackageNotFoundError:  # a build for a device has another name
             found = "unknown"
-        return {"path": "native", "reason": _DRIVEN, "version": found}
+        facts = {"path": "native", "reason": _DRIVEN, "version": found}
+        try:
+            plan = build.make_plan()
+            facts["shapes"] = building.foresee(plan, build=building.may_build())
+        except (CaptureError, OSError) as error:
+            facts["shapes"] = f"not built: {error}"
+        return facts
 
     def attach(self) -> None:
         """Put the hooks in place."""
         problems = [*self._annotations.attach(), *loading.attach()]
         self._patches.put("paddle.profiler.profiler", "_Profiler", self._stand_in)
         communication.attach()
-        self._missing = dict(_MISSING)
+        self._missing = {}
         if problems:
             self._missing["data_process"] = "; ".join(problems)
         if not _has_device():
@@ -101,14 +103,14 @@ class PaddleSource:
         """Stop, and go on for the windows that are still open."""
         with self._lock:
             self._pause(log)
-            recorded, limits = self._recorded, self._limits
+            recorded, limits, missing = self._recorded, self._limits, dict(self._missing)
             if remaining is not None:
                 self._resume(remaining, log)
         return Report(
             source_class="B",
             path="native" if recorded else "hooks",
             reason="; ".join([_DRIVEN, *limits] if recorded else limits),
-            missing=dict(self._missing),
+            missing=missing,
             facts={"version": import_module("paddle").__version__, **communication.describe()},
         )
 
@@ -118,16 +120,35 @@ class PaddleSource:
         self._wants, self._log = wants, log
         self._annotations.resume(modules=wants.modules, shapes=wants.shapes)
         session = PaddleSession()
+        supplements = self._supplements(wants)
         if wants.memory:
             _write_alive(log)
         try:
-            session.start(memory=wants.memory)
+            session.start(memory=wants.memory, supplements=supplements)
         except (CaptureError, StateError) as error:
             self._limit(f"operators are not recorded: {error}")
             return
         self._session, self._recorded = session, True
         self._annotations.native_is_ours = True
         self._annotations.limit(self._seconds)
+        seconds = min(self._seconds, threading.TIMEOUT_MAX)
+        self._timer = threading.Timer(seconds, self._hush, [session])
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _supplements(self, wants: Wants) -> Any:
+        """Return what takes the shapes of operators; None where none are wanted, or to be had."""
+        asked = {"record_shapes": wants.shapes, "with_flops": wants.flops}
+        for option in asked:
+            self._missing.pop(option, None)
+        if not any(asked.values()):
+            return None
+        try:
+            return build.load(build=building.may_build())
+        except (CaptureError, UsageError) as error:
+            reason = f"Paddle keeps the shapes of operators to itself, and what takes them: {error}"
+            self._missing |= {option: reason for option, wanted in asked.items() if wanted}
+            return None
 
     def _pause(self, log: Path) -> None:
         self._wants = None
@@ -140,6 +161,8 @@ class PaddleSource:
         if session is None:
             return
         self._annotations.native_is_ours = False
+        if self._timer is not None:
+            self._timer.cancel()
         self._sessions += 1
         path = log / f"paddle-{os.getpid()}-{self._sessions}.pb"
         try:
@@ -159,18 +182,33 @@ class PaddleSource:
         """After a fork: what was started is the parent's, and not for us to stop."""
         self._lock = threading.RLock()
         self._inherited, self._session = self._session, None
+        self._timer = None
         self._annotations.native_is_ours = False
         self._annotations.forget_limit()
 
+    def _hush(self, session: PaddleSession) -> None:
+        """The bound is reached: what Paddle holds must not grow, whatever the program does.
+
+        It is let go where the program next calls a hook, or at the end: see PaddleSession.hush().
+        """
+        with self._lock:
+            if self._session is session and session.hush():
+                self._tell_bound()
+
     def _end_early(self) -> None:
-        """The bound is reached: what Paddle holds must not grow for ever."""
+        """The bound is over, in a thread of the program's between two operators."""
         with self._lock:
             if self._session is not None and self._log is not None:
                 self._stop(self._log)
-                self._limit(
-                    f"operators are recorded for {self._seconds:g} s of a window at most; "
-                    f"make it shorter, or set {SECONDS_VARIABLE}"
-                )
+                self._tell_bound()
+
+    def _tell_bound(self) -> None:
+        text = (
+            f"operators are recorded for {self._seconds:g} s of a window at most; "
+            f"make it shorter, or set {SECONDS_VARIABLE}"
+        )
+        if text not in self._limits:
+            self._limit(text)
 
     def _limit(self, text: str) -> None:
         self._limits.append(text)

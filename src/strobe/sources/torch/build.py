@@ -1,69 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds callback.cpp for the installed PyTorch, once per user, and loads it.
-
-The library is kept under its key: whatever decides its code is in it (torch, compiler, sources,
-machine). Processes that want it at the same time wait for the one that builds. A build that failed
-is remembered, so that all processes of a job take the same path.
-"""
+"""The callback for PyTorch: callback.cpp, built for the version that is installed, and loaded."""
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import errno
-import fcntl
-import hashlib
-import os
 import platform
 import re
-import shlex
-import shutil
-import signal
-import stat
-import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from strobe.errors import CaptureError, UsageError
+from strobe.errors import CaptureError
 from strobe.record import recorder
-from strobe.record.messages import show
+from strobe.sources import building
+from strobe.sources.building import Plan
 
-CACHE_VARIABLE = "STROBE_CACHE"
-BUILD_VARIABLE = "STROBE_BUILD_CALLBACK"
-BUILD_SECONDS = 300
-COMMAND = "strobe doctor --build"
 NO_TABLE = "the Python recorder has nothing that a callback could write to"
 _CAPSULE = b"strobe.record._core.source"
 _SOURCE = Path(__file__).with_name("callback.cpp")
 _HEADER = Path(recorder.__file__).with_name("source.h")
 _FLAGS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-DNDEBUG")
-_SEAL_BYTES = 32
 # The RecordFunction interface that callback.cpp is written for.
 _OLDEST = (2, 1)
 
 _loaded: dict[str, Any] = {}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What is built of what; made without importing torch."""
-
-    torch: Path
-    """Its folder."""
-    version: str
-    compiler: tuple[str, ...]
-    """The command, with the arguments that CXX may have; empty if there is none."""
-    library: Path
-
-    @property
-    def failed(self) -> Path:
-        """Where it says why the library could not be built."""
-        return self.library.with_suffix(".failed")
 
 
 def load(*, build: bool = True, again: bool = False) -> Any:
@@ -74,7 +35,9 @@ def load(*, build: bool = True, again: bool = False) -> Any:
     """
     if "library" not in _loaded:
         try:
-            _loaded["library"] = _provide(make_plan(), build=build, again=again)
+            plan = make_plan()
+            _check_recorder()
+            _loaded["library"] = building.provide(plan, _open, build=build, again=again)
         except OSError as error:
             message = f"it cannot be had ({error})"
             raise CaptureError(message) from error
@@ -87,14 +50,7 @@ def foresee(plan: Plan, *, build: bool) -> Literal["built", "not built"]:
     Raises CaptureError when it would.
     """
     _check_recorder()
-    if plan.library.exists():
-        _check_owner(plan.library)
-        if _is_whole(plan.library):
-            return "built"
-    _check_can_build(plan, build=build, again=False)
-    if not os.access(plan.library.parent, os.W_OK):
-        raise _not_writable(plan.library.parent, os.strerror(errno.EACCES))
-    return "not built"
+    return building.foresee(plan, build=build)
 
 
 def make_plan() -> Plan:
@@ -102,87 +58,23 @@ def make_plan() -> Plan:
     torch = _find_torch()
     text = (torch / "version.py").read_text(encoding="utf-8")
     version = _read_version(text)
-    compiler = _find_compiler()
+    compiler = building.find_compiler()
     libraries = [torch / "lib" / name for name in ("libc10.so", "libtorch_cpu.so")]
     sizes = [library.stat().st_size for library in libraries if library.exists()]
     sources = [_SOURCE.read_text(encoding="utf-8"), _HEADER.read_text(encoding="utf-8")]
-    key = _digest(str(torch), text, str(sizes), platform.machine(), str(_FLAGS), *sources)
-    library = _library(_make_cache(), f"torch-{version.partition('+')[0]}-{key}", compiler)
-    return Plan(torch=torch, version=version, compiler=compiler, library=library)
-
-
-def may_build() -> bool:
-    """Say whether the user allows a build; raises UsageError when that cannot be told."""
-    value = os.environ.get(BUILD_VARIABLE, "")
-    if value not in ("", "0", "1"):
-        message = f"{BUILD_VARIABLE}={value!r}: must be '0' or '1', or not be set"
-        raise UsageError(message)
-    return value != "0"
-
-
-def cache_folder() -> Path:
-    """Return the folder of built libraries; raises CaptureError when there is no place for it."""
-    given = os.environ.get(CACHE_VARIABLE)
-    if given:
-        return Path(given).absolute()
-    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if cache.is_absolute():  # a relative one is to be ignored
-        return cache / "strobe"
-    with contextlib.suppress(RuntimeError):
-        home = Path.home()
-        if home.is_absolute() and home.is_dir():
-            return home / ".cache" / "strobe"
-    message = f"there is no home folder to keep it in: set {CACHE_VARIABLE}"
-    raise CaptureError(message)
-
-
-def _provide(plan: Plan, *, build: bool, again: bool) -> Any:
-    _check_recorder()
-    library = _reuse(plan)
-    if library is not None:
-        return library
-    _check_can_build(plan, build=build, again=again)
-    with _locked(plan.library.with_suffix(".lock")):
-        library = _reuse(plan)
-        if library is None:
-            _check_can_build(plan, build=build, again=again)
-            library = _build(plan)
-    return library
+    facts = (str(torch), text, str(sizes), platform.machine(), str(_FLAGS), *sources)
+    stem = f"torch-{version.partition('+')[0]}-{building.digest(*facts)}"
+    return Plan(
+        what=f"the callback for PyTorch {version}, once (10 to 20 s)",
+        compiler=compiler,
+        arguments=lambda: _arguments(torch),
+        library=building.library_of(stem, compiler),
+    )
 
 
 def _check_recorder() -> None:
     if recorder.KIND != "C":
         raise CaptureError(NO_TABLE)
-
-
-def _reuse(plan: Plan) -> Any:
-    """Return the library that is there; None if there is none, or one that cannot be loaded."""
-    if not plan.library.exists():
-        return None
-    _check_owner(plan.library)
-    if not _is_whole(plan.library):
-        return None
-    try:
-        return _open(plan.library)
-    except (OSError, AttributeError):
-        return None  # another one takes its place
-
-
-def _check_can_build(plan: Plan, *, build: bool, again: bool) -> None:
-    if not again:
-        with contextlib.suppress(FileNotFoundError):
-            problem = plan.failed.read_text(encoding="utf-8", errors="replace").strip()
-            raise _not_built(problem)
-    if not build:
-        message = f"{BUILD_VARIABLE}=0 and it has not been built ahead ({COMMAND})"
-        raise CaptureError(message)
-    if not plan.compiler:
-        message = "there is no C++ compiler (c++, g++, clang++, or CXX)"
-        raise CaptureError(message)
-
-
-def _not_built(problem: str) -> CaptureError:
-    return CaptureError(f"it could not be built: {problem} ({COMMAND} tries again)")
 
 
 def _find_torch() -> Path:
@@ -206,179 +98,18 @@ def _read_version(text: str) -> str:
     return version
 
 
-def _find_compiler() -> tuple[str, ...]:
-    wanted = os.environ.get("CXX")
-    if wanted:
-        name, *arguments = shlex.split(wanted) or [wanted]
-        found = shutil.which(name)
-        if found is None:
-            message = f"CXX={wanted!r} is not a program"
-            raise CaptureError(message)
-        return (found, *arguments)
-    return next(((path,) for path in map(shutil.which, ("c++", "g++", "clang++")) if path), ())
-
-
-def _library(folder: Path, stem: str, compiler: tuple[str, ...]) -> Path:
-    if compiler:
-        program = Path(compiler[0]).stat()
-        key = _digest(*compiler, str(program.st_size), str(program.st_mtime_ns))
-        return folder / f"{stem}-{key}.so"
-    # Built ahead and taken here without its compiler, as an image of a container may be.
-    built = sorted(folder.glob(f"{stem}-*.so"))
-    return built[0] if built else folder / f"{stem}-none.so"
-
-
-def _digest(*facts: str) -> str:
-    return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:16]
-
-
-def _make_cache() -> Path:
-    """Return the folder of built libraries, made with the owner's permissions alone."""
-    folder = cache_folder()
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        message = f"its folder {str(folder)!r} cannot be made ({error.strerror})"
-        raise CaptureError(message) from None
-    _check_owner(folder)
-    return folder
-
-
-def _check_owner(path: Path) -> None:
-    """Refuse what another user could have written: it would run as code in this process."""
-    status = path.stat()
-    if status.st_uid not in (0, os.geteuid()):
-        message = (
-            f"{str(path)!r} belongs to another user: set {CACHE_VARIABLE} to a folder of yours"
-        )
-        raise CaptureError(message)
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        message = f"{str(path)!r} can be written by others: chmod go-w it, or set {CACHE_VARIABLE}"
-        raise CaptureError(message)
-
-
-def _not_writable(folder: Path, reason: str | None) -> CaptureError:
-    return CaptureError(f"{str(folder)!r} cannot be written ({reason}): set {CACHE_VARIABLE}")
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise _not_writable(path.parent, error.strerror) from None
-    try:
-        # Not for ever: who holds it may hang on a network file system.
-        deadline = time.monotonic() + BUILD_SECONDS + 30
-        while not _take(descriptor, path):
-            if time.monotonic() > deadline:
-                message = f"another process has been building it for {BUILD_SECONDS} s"
-                raise CaptureError(message)
-            time.sleep(0.1)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _take(descriptor: int, path: Path) -> bool:
-    try:
-        # Of this process alone: a child that is forked meanwhile does not hold it.
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in (errno.EAGAIN, errno.EACCES):
-            return False
-        message = f"{str(path)!r} cannot be locked ({error.strerror}): set {CACHE_VARIABLE}"
-        raise CaptureError(message) from None
-    return True
-
-
-def _build(plan: Plan) -> Any:
-    """Build the library and return it, loaded; a failure is remembered."""
-    show(f"building the callback for PyTorch {plan.version}, once (10 to 20 s)")
-    for left in plan.library.parent.glob(f"{plan.library.stem}.*.part"):  # by one who was killed
-        left.unlink(missing_ok=True)
-    part = plan.library.with_suffix(f".{os.getpid()}.part")
-    try:
-        problem = _compile(plan, part)
-        if not problem:
-            part.chmod(0o700)
-            _seal(part)
-            part.replace(plan.library)
-            plan.failed.unlink(missing_ok=True)
-            return _open(plan.library)
-    except (OSError, AttributeError) as error:
-        problem = f"{plan.compiler[0]} made what cannot be loaded ({error})"
-        plan.library.unlink(missing_ok=True)
-    finally:
-        part.unlink(missing_ok=True)
-    part.write_text(problem + "\n", encoding="utf-8")
-    part.replace(plan.failed)
-    raise _not_built(problem)
-
-
-def _compile(plan: Plan, into: Path) -> str:
-    """Return what went wrong, in one line, or nothing."""
+def _arguments(folder: Path) -> list[str]:
     import torch
 
-    command = [
-        *plan.compiler,
+    return [
         *_FLAGS,
         *(("-DUSE_DISTRIBUTED",) if torch.distributed.is_available() else ()),
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
         f"-I{_HEADER.parent}",
-        f"-I{plan.torch / 'include'}",
-        f"-I{plan.torch / 'include/torch/csrc/api/include'}",
-        *(str(_SOURCE), "-o", str(into), f"-L{plan.torch / 'lib'}", "-lc10", "-ltorch_cpu"),
+        f"-I{folder / 'include'}",
+        f"-I{folder / 'include/torch/csrc/api/include'}",
+        *(str(_SOURCE), f"-L{folder / 'lib'}", "-lc10", "-ltorch_cpu"),
     ]
-    try:
-        status, said = _run(command)
-    except subprocess.TimeoutExpired:
-        return f"{plan.compiler[0]} was at it for more than {BUILD_SECONDS} s"
-    except OSError as error:
-        return f"{plan.compiler[0]} cannot be run ({error.strerror})"
-    if status == 0 and into.exists():
-        return ""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    errors = [line for line in lines if "error" in line]
-    return (errors or lines[-1:] or [f"{plan.compiler[0]} failed and did not say why"])[0][:400]
-
-
-def _run(command: list[str]) -> tuple[int, str]:
-    """Run a compiler and return its status and what it said.
-
-    The status is 0 also where it cannot be had: in a program that ignores SIGCHLD, or waits for
-    all of its children.
-    """
-    ours = {name for name in os.environ if name.startswith("STROBE_")}  # it is not to be profiled
-    environment = {name: text for name, text in os.environ.items() if name not in ours}
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env={**environment, "LC_ALL": "C"},
-        start_new_session=True,
-    ) as compiler:
-        try:
-            said = compiler.communicate(timeout=BUILD_SECONDS)[1]
-        except BaseException:
-            # All of it: what it has started would go on without it.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(compiler.pid, signal.SIGKILL)
-            raise
-    return compiler.returncode, said.decode("utf-8", errors="replace")
-
-
-def _seal(library: Path) -> None:
-    """Put a checksum at its end, which no loader looks at."""
-    content = library.read_bytes()
-    library.write_bytes(content + hashlib.sha256(content).digest())
-
-
-def _is_whole(library: Path) -> bool:
-    """Say whether it is as it was built: to load half of one would end this process."""
-    content = library.read_bytes()
-    return hashlib.sha256(content[:-_SEAL_BYTES]).digest() == content[-_SEAL_BYTES:]
 
 
 def _open(path: Path) -> Any:

@@ -15,7 +15,7 @@ from strobe.errors import CaptureError, UsageError
 from strobe.record import recorder
 from strobe.record.messages import show
 from strobe.record.source import Report, Wants, announce_trace
-from strobe.sources import manager
+from strobe.sources import building, manager
 from strobe.sources.torch import alive, build, communication, loading, modules, room
 from strobe.sources.torch.kineto import KinetoSession
 
@@ -56,11 +56,11 @@ class TorchSource:
         facts: dict[str, Any] = {}
         problem = _obstacle()
         try:
-            facts["cache"] = str(build.cache_folder())
+            facts["cache"] = str(building.cache_folder())
             plan = build.make_plan()
             facts["compiler"] = shlex.join(plan.compiler) or "none"
             facts["library"] = str(plan.library)
-            facts["callback"] = build.foresee(plan, build=build.may_build())
+            facts["callback"] = build.foresee(plan, build=building.may_build())
         except (CaptureError, OSError) as error:
             facts["callback"] = f"not built: {error}"
             problem = problem or str(error)
@@ -178,7 +178,7 @@ class TorchSource:
         reason = _obstacle()
         if reason is None:
             try:
-                self._library = build.load(build=build.may_build())
+                self._library = build.load(build=building.may_build())
                 self._path, self._reason = "callback", _BUILT
                 return
             except CaptureError as error:
