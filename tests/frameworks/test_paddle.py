@@ -688,8 +688,40 @@ with strobe.Profiler(output="out"):
 """
 
 
+PARALLEL = """
+import paddle
+
+layers = paddle.nn.Linear(300, 300), paddle.nn.ReLU(), paddle.nn.Linear(300, 2)
+sizes = {"comm_buffer_size": 0.1, "last_comm_buffer_size": 0.01}
+model = paddle.DataParallel(paddle.nn.Sequential(*layers), **sizes)
+gradients = paddle.ones([4, 300])
+with strobe.Profiler(output="parallel"):
+    for _ in range(3):
+        model(gradients).sum().backward()
+"""
+
+
+def check_exchanges(folder: Path) -> None:
+    """What DataParallel exchanges in a backward is found where Paddle has no event of it."""
+    for path in sorted(path.parent for path in folder.rglob("strobe.json")):
+        recording = strobe.open(path)
+        rows = recording.collectives().collect()
+        # The bucket of what is small and that of 300 x 300 weights, in each of three backwards.
+        expected = rows["bytes"].unique().to_list()
+        assert sum(expected) == 4 * (300 * 300 + 300 + 300 * 2 + 2)
+        assert rows.height == 3 * len(expected)
+        assert set(rows["name"]) == {"all_reduce"}
+        assert set(rows.select("dtype", "backend", "ranks").rows()) == {
+            ("float32", "gloo", "[0, 1]")
+        }
+        spans = recording.spans().collect()
+        found = spans.filter(pl.col("name") == "DataParallel all_reduce")
+        assert set(found["phase"]) == {"backward"}
+        assert set(spans["name"].gather(found["parent"])) == {"Global_GradNodeAccumulation"}
+
+
 def test_collectives_of_two_ranks(tmp_path: Path) -> None:
-    (tmp_path / "rank.py").write_text(RANK)
+    (tmp_path / "rank.py").write_text(RANK + PARALLEL)
     launch = ["-m", "paddle.distributed.launch", "--nproc_per_node", "2", "--backend", "gloo"]
 
     run(tmp_path, *launch, "--log_dir", "log", "rank.py")
@@ -709,3 +741,4 @@ def test_collectives_of_two_ranks(tmp_path: Path) -> None:
         assert set(rows["ranks"]) == {"[0, 1]"}
         assert (rows["wait_ns"] > 0).all()
         assert (rows["wait_ns"] <= rows["dur_ns"]).all()
+    check_exchanges(tmp_path / "parallel")

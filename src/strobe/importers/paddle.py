@@ -18,7 +18,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strobe.errors import FormatError
+from strobe.importers._paddle_exchanges import NAME as EXCHANGE
+from strobe.importers._paddle_exchanges import describe, find_exchanges
 from strobe.importers._paddle_shapes import Calls, read_calls, rows_of_calls
 from strobe.importers.events import Allocations, Events, Int8, Int32, Int64
 from strobe.importers.wire import Found, Kind, Ranges, WireFile
@@ -156,7 +158,8 @@ def read(path: Path) -> Events:
 
     Raises FormatError where it is damaged or no such file, OSError where it cannot be read.
     """
-    return to_events(read_trace(path), read_calls(path))
+    trace, exchanges = _with_exchanges(path, read_trace(path))
+    return to_events(trace, read_calls(path), exchanges)
 
 
 def read_trace(path: Path) -> Trace:
@@ -484,10 +487,43 @@ def _properties(file: WireFile) -> list[dict[str, Any]]:
     ]
 
 
-def to_events(trace: Trace, calls: Calls | None = None) -> Events:
-    """Return a trace, and the shapes beside it, as the columns that all importers return."""
+def _with_exchanges(path: Path, trace: Trace) -> tuple[Trace, list[dict[str, Any]]]:
+    """Return a trace with what DataParallel exchanged as its last events, and their attributes."""
+    host = trace.host
+    rows, begin_ns = find_exchanges(host, trace.names)
+    if not len(rows):
+        return trace, []
+    none = np.full(len(rows), -1)
+    exchanged = HostEvents(
+        name=np.full(len(rows), len(trace.names), np.int32),
+        type=np.full(len(rows), EVENT_TYPES.index("Communication")),
+        start_ns=begin_ns,
+        end_ns=host.end_ns[rows],
+        pid=host.pid[rows],
+        tid=host.tid[rows],
+        parent=rows,
+        op_id=np.zeros(len(rows), np.int64),
+        callstack=none.astype(np.int32),
+        inputs=none.astype(np.int32),
+        correlation=none,
+    )
+    told = describe(path, host, trace.names, begin_ns)
+    joined = replace(trace, host=_join(host, exchanged), names=[*trace.names, EXCHANGE])
+    return joined, told
+
+
+def to_events(
+    trace: Trace, calls: Calls | None = None, last: Sequence[Mapping[str, Any]] = ()
+) -> Events:
+    """Return a trace, and the shapes beside it, as the columns that all importers return.
+
+    `last` are attributes of the last events of threads.
+    """
     host, device = trace.host, trace.device
     category, text_of, texts = _describe(trace)
+    for row, told in enumerate(last, len(host.name) - len(last)):
+        text_of[row] = len(texts)
+        texts.append(json.dumps({"type": "Communication", **told}))
     if calls is not None:
         text_of, texts = _with_shapes(trace, calls, text_of, texts)
     start_ns = np.concatenate([host.start_ns, device.start_ns])

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """paddle.distributed: a span around each collective, which Paddle's profiler does not see on CPU.
 
-What paddle.DataParallel exchanges in its backward never passes through Python, and is not seen.
+What paddle.DataParallel exchanges in its backward never passes through Python: the importer finds
+it in the trace, and here is only noted what it consists of.
 """
 
 from __future__ import annotations
 
 import contextlib
 import inspect
+import json
+import weakref
 from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from strobe.model.tables import CATEGORIES
@@ -20,6 +24,8 @@ from strobe.sources.paddle.patches import Patches
 _COMMUNICATION = CATEGORIES.index("communication")
 _STREAM = "paddle.distributed.communication.stream"
 _WAIT = "task.wait"
+BUCKETS = ".buckets"
+"""Ending of the file beside the protobuf; strobe.importers.paddle looks for it."""
 # Function -> (what it is called, which argument is sent)
 _CALLS = {
     "all_reduce": ("all_reduce", "tensor"),
@@ -38,6 +44,7 @@ _CALLS = {
 _Function = Callable[..., Any]
 
 _patches = Patches()
+_buckets: weakref.WeakKeyDictionary[Any, list[dict[str, Any]]] = weakref.WeakKeyDictionary()
 
 
 def attach() -> None:
@@ -48,11 +55,23 @@ def attach() -> None:
         _patches.put(_STREAM, function, _around(name, sent))
     _patches.put("paddle.distributed", "barrier", _around("barrier", ""))
     _patches.put("paddle.base.libpaddle", "task.wait", _around_wait)
+    _patches.put("paddle", "DataParallel.forward", _noting)
 
 
 def detach() -> None:
     """Undo it."""
     _patches.undo()
+    _buckets.clear()
+
+
+def write_buckets(beside: Path) -> None:
+    """Write what the reducer of the program's DataParallel exchanges, if it has used one model.
+
+    They are in the order of a backward; the file lies beside a trace (BUCKETS).
+    """
+    told = list(_buckets.values())
+    if len(told) == 1 and told[0]:
+        beside.with_name(beside.name + BUCKETS).write_text(json.dumps(told[0]))
 
 
 def describe() -> dict[str, Any]:
@@ -70,6 +89,30 @@ def _groups() -> dict[int, Any]:
 def _group(group: Any) -> dict[str, Any]:
     backend = group.backend.lower() if group.process_group is not None else None
     return {"ranks": sorted(group.ranks), "backend": backend}
+
+
+def _noting(original: _Function) -> _Function:
+    @wraps(original)
+    def forward(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        if self not in _buckets:
+            _buckets[self] = []
+            with contextlib.suppress(Exception):  # of another version; they are not known, then
+                _buckets[self] = _describe_buckets(self)
+        return original(self, *arguments, **keywords)
+
+    return forward
+
+
+def _describe_buckets(model: Any) -> list[dict[str, Any]]:
+    """Return group, bytes and dtype of what a DataParallel exchanges, in the reducer's order."""
+    parameters = [each for each in model.parameters() if each.trainable]
+    found = []
+    for bucket in reversed(model.group_indices):
+        tensors = [parameters[place] for place in bucket]
+        size = sum(each.size * each.element_size() for each in tensors)
+        dtype = str(tensors[0].dtype).removeprefix("paddle.")
+        found.append({"group": str(model.group.id), "bytes": int(size), "dtype": dtype})
+    return found
 
 
 def _around(name: str, sent: str) -> Callable[[_Function], _Function]:

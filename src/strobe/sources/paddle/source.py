@@ -167,6 +167,7 @@ class PaddleSource:
         path = log / f"paddle-{os.getpid()}-{self._sessions}.pb"
         try:
             session.stop(path)
+            communication.write_buckets(path)
             announce_trace(
                 path,
                 source=self.name,
