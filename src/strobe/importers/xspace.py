@@ -62,6 +62,11 @@ _COPYING = re.compile(r"(?i)mem(cpy|set)|copy-?(start|done)?\b")
 _encode = msgspec.json.Encoder().encode
 
 _EVENTS_AT_ONCE = 1 << 18
+_MADE = -2
+_WAITING = re.compile(r"Wait: pending_threads|Wait for rendezvous")
+_EXCHANGING = re.compile(
+    r"(all-reduce|all-gather|reduce-scatter|(ragged-)?all-to-all|collective-)[-.\w]*$"
+)
 _LINE: list[tuple[int, Kind]] = [(1, "varint"), (2, "bytes"), (3, "varint"), (11, "bytes")]
 _STATS: list[tuple[int, Kind]] = [
     *((1, "varint"), (5, "bytes"), (2, "fixed64"), (2, "count"), (3, "varint"), (3, "count")),
@@ -80,8 +85,8 @@ def thread_number(line: Int64) -> Int64:
     return number
 
 
-def read(path: Path) -> Events:
-    """Return the events of a trace, by line.
+def read(path: Path, *, shapes: bool = True) -> Events:
+    """Return the events of a trace, by line; operators with `shapes`, where the trace has programs.
 
     Raises FormatError where the file is damaged or no such trace, OSError where it cannot be read.
     """
@@ -89,7 +94,7 @@ def read(path: Path) -> Events:
     planes = file.find(file.whole, 1).ranges
     if not len(planes):
         raise FormatError(path, "byte 0", "no XSpace: it has no planes")
-    reader = _Reader(file)
+    reader = _Reader(file, shapes=shapes)
     (name,) = file.columns(planes, [(2, "bytes")])
     names = file.texts(name)
     for row in sorted(range(len(names)), key=lambda row: names[row] != _PROGRAMS):
@@ -117,11 +122,14 @@ class _Plane:
 class _Reader:
     """Takes the planes of a trace and holds its columns."""
 
-    def __init__(self, file: WireFile) -> None:
+    def __init__(self, file: WireFile, *, shapes: bool) -> None:
         self._file = file
+        self._shapes = shapes
         self._names: dict[str, int] = {}
         self._texts: dict[str, int] = {}
-        self._operators: dict[tuple[int, str], str] = {}
+        # Made of two: each of its own, and numbered from _MADE down until the others are complete.
+        self._made: list[str] = []
+        self._operators: dict[tuple[int, str], hlo.Operator] = {}
         self._columns: list[dict[str, Any]] = []
         self._threads: dict[tuple[int, int], str] = {}
         self._skipped: Counter[str] = Counter()
@@ -160,6 +168,7 @@ class _Reader:
                 self._add_events(described, one, events[first : first + _EVENTS_AT_ONCE])
             if not match and len(events):
                 _settle(self._columns[before:], one)
+                self._note_waits(self._columns[before:])
 
     def _stat_names(self, plane: Ranges) -> dict[int, str]:
         file = self._file
@@ -273,19 +282,65 @@ class _Reader:
         """Add what the compiled program says of each operator."""
         chosen = np.isin(stats.number, _numbers(plane, "program_id"))
         event, program = stats.event[chosen], stats.value[chosen]
-        _, number = np.unique(program, return_inverse=True)
-        key = (number.reshape(-1) * len(plane.names) + place[event]) * len(self._texts)
-        _, sample, inverse = np.unique(key + codes[event], return_index=True, return_inverse=True)
+        kept = codes[event] >= 0
+        event, program = event[kept], program[kept]
+        distinct, number = np.unique(program, return_inverse=True)
+        operator = number.reshape(-1) * len(plane.names) + place[event]
+        told, which = np.unique(operator, return_inverse=True)
+        added = [self._added(plane, distinct, each) for each in told.tolist()]
+        says: NDArray[np.bool_] = np.array([bool(text) for text in added] or [False])
+        event, which = event[says[which.reshape(-1)]], which.reshape(-1)[says[which.reshape(-1)]]
+        pairs, inverse = np.unique(which * len(self._texts) + codes[event], return_inverse=True)
         known = list(self._texts)
-        changed = codes[event[sample]]
-        for row, one in enumerate(sample.tolist()):
-            name = plane.names[int(place[event[one]])]
-            told = self._operators.get((int(program[one]), name))
-            if told is not None and changed[row] >= 0:
-                both = f"{known[changed[row]][:-1]},{told[1:]}"
-                changed[row] = self._texts.setdefault(both, len(self._texts))
-        codes[event] = changed[inverse.reshape(-1)]
+        extra, base = np.divmod(pairs, max(1, len(self._texts)))
+        first = _MADE - len(self._made)
+        self._made += [
+            f"{known[code][:-1]},{added[more]}}}"
+            for code, more in zip(base.tolist(), extra.tolist(), strict=True)
+        ]
+        codes[event] = first - inverse.reshape(-1).astype(np.int32)
         return codes
+
+    def _added(self, plane: _Plane, programs: Int64, operator: int) -> str:
+        """Return what a program says of an operator, by the number of both."""
+        number, place = divmod(operator, len(plane.names))
+        told = self._operators.get((int(programs[number]), plane.names[place]))
+        if told is None:
+            return ""
+        return told.whole if self._shapes else told.plain
+
+    def _note_waits(self, parts: list[dict[str, Any]]) -> None:
+        """Add to the collectives of a line how long they waited for other devices."""
+        waits = self._named_like(_WAITING, parts)
+        exchanges = self._named_like(_EXCHANGING, parts)
+        if not len(waits) or not len(exchanges):
+            return
+        start_ns, dur_ns = (
+            np.concatenate([part[name] for part in parts]) for name in ("start_ns", "dur_ns")
+        )
+        waits = waits[np.argsort(start_ns[waits], kind="stable")]
+        until = np.append(0, np.cumsum(dur_ns[waits]))
+        first, last = (
+            np.searchsorted(start_ns[waits], times)
+            for times in (start_ns[exchanges], (start_ns + dur_ns)[exchanges])
+        )
+        waited = (until[last] - until[first]).tolist()
+        ends = np.cumsum([len(part["name"]) for part in parts])
+        known = list(self._texts)
+        for row, wait_ns in zip(exchanges.tolist(), waited, strict=True):
+            which = int(np.searchsorted(ends, row, side="right"))
+            codes = parts[which]["attributes"]
+            at = row - (int(ends[which - 1]) if which else 0)
+            code = int(codes[at])
+            before = known[code] if code >= 0 else self._made[_MADE - code] if code < -1 else "{}"
+            comma = "," if len(before) > 2 else ""
+            codes[at] = _MADE - len(self._made)
+            self._made.append(f'{before[:-1]}{comma}"rendezvous_wait_ns":{wait_ns}}}')
+
+    def _named_like(self, pattern: re.Pattern[str], parts: list[dict[str, Any]]) -> Int64:
+        """Return the rows of these parts whose names match."""
+        chosen = np.array([bool(pattern.match(name)) for name in self._names])
+        return np.flatnonzero(chosen[np.concatenate([part["name"] for part in parts])])
 
     def _says_name(self, plane: _Plane, stats: _Stats, place: Int64) -> NDArray[np.bool_]:
         """Return which statistics are an operator's name that is the event's name too."""
@@ -305,11 +360,13 @@ class _Reader:
             name: np.concatenate([part[name] for part in parts]) for name in parts[0]
         }
         count = len(columns["name"])
+        codes = columns["attributes"]
+        columns["attributes"] = np.where(codes > _MADE, codes, len(self._texts) + _MADE - codes)
         absent = np.broadcast_to(np.int64(-1), count)
         return Events(
             base_ns=self._base_ns,
             names=list(self._names),
-            texts=list(self._texts),
+            texts=[*self._texts, *self._made],
             sequence=absent,
             forward_thread=absent,
             allocations=_no_allocations(),
