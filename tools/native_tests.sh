@@ -61,8 +61,9 @@ shopt -s nullglob
 # Python objects are touched in few files only, directly or through a header that includes
 # Python.h; the others must stand without Python.
 sources=()
-for file in native/core/*.c; do
-    needs=$("$compiler" -M -MG -Inative/core -Isrc/strobe/record "$file")
+folders=(-Inative/core -Inative/importers -Isrc/strobe/record)
+for file in native/core/*.c native/importers/*.c; do
+    needs=$("$compiler" -M -MG "${folders[@]}" "$file")
     [[ $needs == *Python.h* ]] || sources+=("$file")
 done
 tests=(tests/native/*.c)
@@ -74,7 +75,7 @@ fi
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 mkdir "$scratch/files"
-"$compiler" "${flags[@]}" -Inative/core -Isrc/strobe/record -Itests/native -o "$scratch/native_tests" \
+"$compiler" "${flags[@]}" "${folders[@]}" -Itests/native -o "$scratch/native_tests" \
     "${sources[@]}" "${tests[@]}"
 "${runner[@]}" "$scratch/native_tests" "$scratch/files"
 echo "native_tests: $kind passed"

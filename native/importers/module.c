@@ -130,6 +130,33 @@ static PyObject *numbers(PyObject *module, PyObject *const *args, Py_ssize_t nar
   return conclude(&buffers, outcome);
 }
 
+// number(data, begin, end, table, first, code)
+static PyObject *number(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
+  (void)module;
+  Buffers buffers;
+  if (!is_count("number", nargs, 6) || !acquire("number", args[0], args + 1, 5, 3, &buffers)) {
+    return NULL;
+  }
+  if (!same_length("number", &buffers, 0, 1) || !same_length("number", &buffers, 0, 3) ||
+      !same_length("number", &buffers, 0, 4)) {
+    release(&buffers);
+    return NULL;
+  }
+  Messages in = messages_of(&buffers);
+  int64_t cells = buffers.arrays[2].shape[0];
+  if (cells < 1 || (cells & (cells - 1)) != 0 || cells / 2 < in.messages) {
+    PyErr_SetString(PyExc_ValueError, "number(): table must have a power of two cells, and room");
+    release(&buffers);
+    return NULL;
+  }
+  Outcome outcome;
+  Py_BEGIN_ALLOW_THREADS;
+  outcome =
+      wire_number(&in, cells, buffers.arrays[2].buf, buffers.arrays[3].buf, buffers.arrays[4].buf);
+  Py_END_ALLOW_THREADS;
+  return conclude(&buffers, outcome);
+}
+
 // columns(data, begin, end, numbers, kinds, out)
 static PyObject *columns(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
   (void)module;
@@ -161,6 +188,8 @@ static PyMethodDef kMethods[] = {
     {"find", (PyCFunction)(void (*)(void))find, METH_FASTCALL, "Find submessages of a field."},
     {"numbers", (PyCFunction)(void (*)(void))numbers, METH_FASTCALL,
      "Find the varints of a repeated field."},
+    {"number", (PyCFunction)(void (*)(void))number, METH_FASTCALL,
+     "Number texts, the same ones alike."},
     {"columns", (PyCFunction)(void (*)(void))columns, METH_FASTCALL,
      "Write one row per message and one column per field."},
     {NULL, NULL, 0, NULL},

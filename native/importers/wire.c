@@ -161,6 +161,56 @@ Outcome wire_numbers(const Messages *in, uint64_t number, int64_t room, int64_t 
   return (Outcome){kFine, 0, found};
 }
 
+static uint64_t hash_bytes(const uint8_t *bytes, int64_t length) {
+  const uint64_t multiplier = 0x9e3779b97f4a7c15u;
+  uint64_t hash = (uint64_t)length * multiplier;
+  while (length > 0) {
+    uint64_t word = 0;
+    int64_t taken = length < 8 ? length : 8;
+    memcpy(&word, bytes, (size_t)taken);
+    hash = (hash ^ word) * multiplier;
+    hash ^= hash >> 32;
+    bytes += taken;
+    length -= taken;
+  }
+  return hash;
+}
+
+static bool is_same(const Messages *in, int64_t row, const uint8_t *bytes, int64_t length) {
+  int64_t begin = in->begin[row];
+  if (begin < 0) {
+    return length == 0;
+  }
+  return in->end[row] - begin == length && memcmp(in->bytes + begin, bytes, (size_t)length) == 0;
+}
+
+Outcome wire_number(const Messages *in, int64_t cells, int64_t *table, int64_t *first,
+                    int64_t *code) {
+  int64_t found = 0;
+  for (int64_t cell = 0; cell < cells; cell++) {
+    table[cell] = -1;
+  }
+  for (int64_t row = 0; row < in->messages; row++) {
+    int64_t begin = in->begin[row];
+    bool absent = begin == -1;
+    if (!absent && !is_inside(in, begin, in->end[row])) {
+      return (Outcome){kRangeOutside, row, 0};
+    }
+    const uint8_t *bytes = absent ? in->bytes : in->bytes + begin;
+    int64_t length = absent ? 0 : in->end[row] - begin;
+    uint64_t cell = hash_bytes(bytes, length) & (uint64_t)(cells - 1);
+    while (table[cell] >= 0 && !is_same(in, first[table[cell]], bytes, length)) {
+      cell = (cell + 1) & (uint64_t)(cells - 1);
+    }
+    if (table[cell] < 0) {
+      table[cell] = found;
+      first[found++] = row;
+    }
+    code[row] = table[cell];
+  }
+  return (Outcome){kFine, 0, found};
+}
+
 static int64_t widen(uint64_t bits) {
   uint32_t low = (uint32_t)bits;
   float narrow;

@@ -56,6 +56,12 @@ Outcome wire_find(const Messages *in, uint64_t number, int64_t room, int64_t *pa
 Outcome wire_numbers(const Messages *in, uint64_t number, int64_t room, int64_t *parent,
                      int64_t *value);
 
+// Numbers texts, the same ones alike, from 0 on: `code` of each, and in `first` the row in which each
+// number is first. `table` has a power of two cells, twice as many as there are texts or more. A
+// text that is not there, which begins at -1, is empty.
+Outcome wire_number(const Messages *in, int64_t cells, int64_t *table, int64_t *first,
+                    int64_t *code);
+
 // Writes columns one after the other, each with one row per message. The last one of a field counts.
 Outcome wire_columns(const Messages *in, int64_t columns, const int64_t *number,
                      const int64_t *kind, int64_t *out);

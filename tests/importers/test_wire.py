@@ -140,8 +140,10 @@ def test_the_extension_refuses_arrays_that_do_not_fit() -> None:
         lambda: native.find(b"", one, one, 1, one.copy(), two, one.copy()),
         lambda: native.numbers(b"", one, one, 1, one.copy(), small),
         lambda: native.columns(b"", one, one, two, two, one.copy()),
+        lambda: native.number(b"", one, one, one.copy(), one.copy(), one.copy()),
+        lambda: native.number(b"", one, one, np.zeros(3, np.int64), one.copy(), one.copy()),
     ):
-        with pytest.raises(ValueError, match=r"arrays|out must have"):
+        with pytest.raises(ValueError, match=r"arrays|must have"):
             call()
 
 
@@ -175,12 +177,14 @@ def test_the_extension_and_its_twin_agree(data: bytes, number: int) -> None:
         three = [np.full(9, 7, np.int64) for _ in range(3)]
         two = [np.full(9, 7, np.int64) for _ in range(2)]
         cells = np.full(9 * 4, 7, np.int64)
+        table, first, code = np.empty(8, np.int64), *np.full((2, 4), 7, np.int64)
         outcomes = [
             module.find(data, begin, end, number, *three),  # type: ignore[attr-defined]
             module.numbers(data, begin, end, number, *two),  # type: ignore[attr-defined]
             module.columns(data, begin, end, numbers, np.arange(9), cells),  # type: ignore[attr-defined]
+            module.number(data, begin, end, table, first, code),  # type: ignore[attr-defined]
         ]
-        arrays = [array.tolist() for array in (*three, *two, cells)]
+        arrays = [array.tolist() for array in (*three, *two, cells, first, code)]
         return [outcomes, arrays]
 
     assert answers(native) == answers(_wire_python)

@@ -109,7 +109,9 @@ def collectives(spans: pl.DataFrame, groups: Mapping[str, Mapping[str, Any]]) ->
     call before it. It is complete when both are. A call that tells in its attributes which
     `collective` it is has no such work: it is complete when it returns, or has been waited for. In
     a program that XLA compiled, it is an operator, once on each device; of one in two parts it is
-    the first.
+    the first. Its ranks are devices, as the program numbers them, and known where all exchange with
+    all; on a CPU it holds its thread up from begin to end, of which `rendezvous_wait_ns` of the
+    span's attributes is the time that others were waited for.
 
     `spans` has row, name, process, lane, start_ns, dur_ns, parent and attributes of the spans of
     category communication, by start; `groups` has the ranks and backend of each group, by name.
@@ -224,7 +226,8 @@ def _begins_compiled(name: str) -> bool:
 def _describe_compiled(span: _Span) -> dict[str, Any]:
     match = _XLA.fullmatch(span.name)
     assert match is not None
-    shapes, dtypes = (span.attributes.get(key, []) for key in ("shapes", "dtypes"))
+    told = span.attributes
+    shapes, dtypes, groups = (told.get(key, []) for key in ("shapes", "dtypes", "replica_groups"))
     sizes = [_BYTES.get(dtype) for dtype in dtypes]
     known = len(shapes) > 0 and None not in sizes
     return {
@@ -233,9 +236,11 @@ def _describe_compiled(span: _Span) -> dict[str, Any]:
         "bytes": sum(prod(s) * (n or 0) for s, n in zip(shapes, sizes, strict=True))
         if known
         else None,
+        "ranks": json.dumps(groups[0]) if len(groups) == 1 else None,
         "dtype": dtypes[0] if known else None,
         "start_ns": span.start_ns,
         "dur_ns": span.end_ns - span.start_ns,
+        "wait_ns": span.end_ns - span.start_ns if "rendezvous_wait_ns" in told else None,
         "span": span.row,
     }
 

@@ -37,8 +37,16 @@ _BACKWARD = CATEGORIES.index("backward")
 _COMMUNICATION = CATEGORIES.index("communication")
 
 
-# The readers that sources name: a module of strobe.importers each, imported once it is needed
-READERS = frozenset({"kineto", "xspace", "paddle", "mindspore", "minddata"})
+# The readers that sources name: a module of strobe.importers, imported once it is needed, and how
+# its `read` is to be called.
+READERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "kineto": ("kineto", {}),
+    "xspace": ("xspace", {"shapes": False}),
+    "xspace with shapes": ("xspace", {}),
+    "paddle": ("paddle", {}),
+    "mindspore": ("mindspore", {}),
+    "minddata": ("minddata", {}),
+}
 
 
 @dataclass
@@ -67,11 +75,9 @@ def add_foreign(log: Log, directories: list[Path], manifest: Manifest) -> dict[s
 
 
 def _read(reader: str, trace: Path) -> Events:
-    if reader not in READERS:
-        message = f"no reader is called {reader!r}"
-        raise ValueError(message)
-    read: Callable[[Path], Events] = import_module(f"strobe.importers.{reader}").read
-    return read(trace)
+    module, options = READERS[reader]
+    read: Callable[..., Events] = import_module(f"strobe.importers.{module}").read
+    return read(trace, **options)
 
 
 def _add(log: Log, events: Events, facts: dict[str, Any], manifest: Manifest, added: Added) -> None:

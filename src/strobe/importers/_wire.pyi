@@ -22,6 +22,15 @@ def numbers(
     value: NDArray[np.int64],
     /,
 ) -> tuple[int, int, int]: ...
+def number(
+    data: bytes,
+    begin: NDArray[np.int64],
+    end: NDArray[np.int64],
+    table: NDArray[np.int64],
+    first: NDArray[np.int64],
+    code: NDArray[np.int64],
+    /,
+) -> tuple[int, int, int]: ...
 def columns(
     data: bytes,
     begin: NDArray[np.int64],

@@ -89,6 +89,27 @@ def numbers(
     return 0, 0, found
 
 
+def number(
+    data: bytes,
+    begin: NDArray[np.int64],
+    end: NDArray[np.int64],
+    _table: NDArray[np.int64],
+    first: NDArray[np.int64],
+    code: NDArray[np.int64],
+    /,
+) -> _Outcome:
+    """Number texts, the same ones alike; the table is what the extension needs for it."""
+    places: dict[bytes, int] = {}
+    for row, (at, until) in enumerate(zip(begin.tolist(), end.tolist(), strict=True)):
+        if at != -1 and not 0 <= at <= until <= len(data):
+            return _OUTSIDE, row, 0
+        text = data[at:until] if at >= 0 else b""
+        if text not in places:
+            first[len(places)] = row
+        code[row] = places.setdefault(text, len(places))
+    return 0, 0, len(places)
+
+
 def columns(
     data: bytes,
     begin: NDArray[np.int64],

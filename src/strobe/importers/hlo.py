@@ -7,12 +7,14 @@ HloModuleProto    computations = 3
 HloComputation    instructions = 2, id = 5
 HloInstruction    name = 1, opcode = 2, shape = 3, metadata = 7, id = 35, operand_ids = 36,
                   called_computation_ids = 38, replica_groups = 49; since 2025 in their place
-                  collective_device_list = 87 (replica_groups = 1, iota = 2), iota = 92
+                  collective_device_list = 87 (replica_groups = 1, iota = 2), iota = 92, axes = 93
 ShapeProto        element_type = 2, dimensions = 3
 OpMetadata        op_name = 2: the function that was traced, down to the operation
 ReplicaGroup      replica_ids = 1
 Iota              groups = 1, devices in each = 2, dimensions = 3, their order = 4: the numbers from
                   0 on, in these dimensions, in this order, cut into groups
+Axes              mesh = 1 (axes = 1, each with its size = 2), the axes that exchange = 2, each with
+                  its place in the mesh = 1: the same, with these axes last
 """
 
 from __future__ import annotations
@@ -160,13 +162,15 @@ def _kinds(origin: str) -> int:
 
 def _groups(file: WireFile, instruction: Ranges) -> dict[str, Any]:
     """Return which devices exchange with which, as the program numbers them."""
-    devices, iota = file.columns(instruction, [(87, "bytes"), (92, "bytes")])
+    devices, iota, axes = file.columns(instruction, [(87, "bytes"), (92, "bytes"), (93, "bytes")])
     found = file.find(devices.or_empty(), 1).ranges
     if not len(found):
         found = file.find(instruction, 49).ranges
     if len(found):
         owner, number = file.numbers(found, 1)
         groups = [part.tolist() for part in _split(owner, number, len(found))]
+    elif axes.begin[0] >= 0:
+        groups = _axes(file, axes)
     else:
         if iota.begin[0] < 0:
             iota = file.columns(devices.or_empty(), [(2, "bytes")])[0]
@@ -183,13 +187,34 @@ def _iota(file: WireFile, within: Ranges) -> list[list[int]]:
     )
     sizes = file.numbers(within, 3)[1].tolist()
     order = file.numbers(within, 4)[1].tolist() or list(range(len(sizes)))
-    total = groups * devices
-    if not 0 < total <= _MOST_DEVICES or min(groups, devices) < 1 or prod(sizes) != total:
+    return _cut(sizes, order, devices) if groups * devices == prod(sizes) else []
+
+
+def _axes(file: WireFile, within: Ranges) -> list[list[int]]:
+    """Return the groups along axes of a mesh; none where it has parts that are not known here."""
+    (mesh,) = file.columns(within, [(1, "bytes")])
+    chosen = file.find(within, 2).ranges
+    others = [*file.columns(mesh.or_empty(), [(2, "count"), (3, "count")])]
+    place, parts = file.columns(chosen, [(1, "varint"), (2, "count")])
+    (sizes,) = file.columns(file.find(mesh.or_empty(), 1).ranges, [(2, "varint")])
+    if parts.any() or any(count.any() for count in others):
         return []
-    if min(sizes) < 1 or sorted(order) != list(range(len(sizes))):
+    last = place.tolist()
+    if not all(0 <= each < len(sizes) for each in last):
         return []
-    numbers = np.arange(total).reshape(sizes).transpose(order).reshape(groups, devices)
-    found: list[list[int]] = numbers.tolist()
+    order = [each for each in range(len(sizes)) if each not in last] + last
+    return _cut(sizes.tolist(), order, prod(sizes[last].tolist()))
+
+
+def _cut(sizes: list[int], order: list[int], devices: int) -> list[list[int]]:
+    """Return the numbers from 0 on, in these dimensions, in this order, cut into groups."""
+    if not sizes or min(sizes) < 1 or sorted(order) != list(range(len(sizes))):
+        return []
+    if not 0 < devices <= prod(sizes) <= _MOST_DEVICES or prod(sizes) % devices:
+        return []
+    found: list[list[int]] = (
+        np.arange(prod(sizes)).reshape(sizes).transpose(order).reshape(-1, devices).tolist()
+    )
     return found
 
 

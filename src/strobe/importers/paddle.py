@@ -198,12 +198,14 @@ class _Names:
 
     def number(self, ranges: Ranges) -> Int32:
         data, places = self._file.data, self._places
-        pairs = zip(ranges.begin.tolist(), ranges.end.tolist(), strict=True)
+        code, first = self._file.number(ranges)
+        pairs = zip(ranges.begin[first].tolist(), ranges.end[first].tolist(), strict=True)
         found = [
             places.setdefault(data[begin:end] if begin >= 0 else b"", len(places))
             for begin, end in pairs
         ]
-        return np.array(found, np.int32)
+        numbers: Int32 = np.array(found, np.int32)[code]
+        return numbers
 
     @property
     def texts(self) -> list[str]:

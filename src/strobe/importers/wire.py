@@ -117,6 +117,13 @@ class WireFile:
         rows = iter(out.reshape(len(plain), len(within)))
         return [_column(kind, rows) for _, kind in fields]
 
+    def number(self, texts: Ranges) -> tuple[Int64, Int64]:
+        """Number texts, the same ones alike: the number of each, and where each number is first."""
+        code, first = _empty(2, len(texts))
+        (table,) = _empty(1, 1 << (2 * len(texts)).bit_length())
+        count = self._run(native.number, texts, table, first, code)
+        return code, first[:count].copy()
+
     def texts(self, ranges: Ranges) -> list[str]:
         """Return strings; "" where there is none, and � for what is not UTF-8."""
         pairs = zip(ranges.begin.tolist(), ranges.end.tolist(), strict=True)

@@ -65,7 +65,8 @@ _EVENTS_AT_ONCE = 1 << 18
 _MADE = -2
 _WAITING = re.compile(r"Wait: pending_threads|Wait for rendezvous")
 _EXCHANGING = re.compile(
-    r"(all-reduce|all-gather|reduce-scatter|(ragged-)?all-to-all|collective-)[-.\w]*$"
+    r"(all-reduce|all-gather|reduce-scatter|(ragged-)?all-to-all|collective-(permute|broadcast))"
+    r"(-start)?(-done)?(\.\d+)*$"
 )
 _LINE: list[tuple[int, Kind]] = [(1, "varint"), (2, "bytes"), (3, "varint"), (11, "bytes")]
 _STATS: list[tuple[int, Kind]] = [
@@ -313,7 +314,7 @@ class _Reader:
         """Add to the collectives of a line how long they waited for other devices."""
         waits = self._named_like(_WAITING, parts)
         exchanges = self._named_like(_EXCHANGING, parts)
-        if not len(waits) or not len(exchanges):
+        if not len(exchanges):
             return
         start_ns, dur_ns = (
             np.concatenate([part[name] for part in parts]) for name in ("start_ns", "dur_ns")
@@ -410,8 +411,10 @@ class _Stats:
             value[present] = bits[present]
         kind[text.begin >= 0] = _TEXT
         texts = np.flatnonzero(kind == _TEXT)
-        pairs = zip(text.begin[texts].tolist(), text.end[texts].tolist(), strict=True)
-        value[texts] = [hash(file.data[begin:end]) for begin, end in pairs]
+        code, first = file.number(text[texts])
+        pairs = zip(*(part[texts[first]].tolist() for part in (text.begin, text.end)), strict=True)
+        hashes = [hash(file.data[begin:end]) for begin, end in pairs]
+        value[texts] = np.array([*hashes, 0], np.int64)[code]
         return _Stats(event, number, kind, value, text)
 
     def named(self, file: WireFile, names: dict[int, str], rows: Int64) -> list[tuple[str, Any]]:

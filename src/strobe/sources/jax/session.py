@@ -50,8 +50,8 @@ class XlaSession:
         self.ended_by: str | None = None
         """Why it ended before stop(), if it did."""
 
-    def start(self, seconds: float, *, programs: bool) -> None:
-        """Start XLA's profiler for at most that long, and let it add compiled programs or not.
+    def start(self, seconds: float) -> None:
+        """Start XLA's profiler for at most that long; it adds compiled programs, as JAX's does.
 
         Raises StateError while one of the program is active, CaptureError where there is none.
         """
@@ -62,7 +62,7 @@ class XlaSession:
             profiler = _profiler()
             options = profiler.ProfileOptions()
             options.python_tracer_level = 0
-            options.enable_hlo_proto = programs
+            options.enable_hlo_proto = True
             self._session = profiler.ProfilerSession(options)
         except (ImportError, AttributeError, TypeError, RuntimeError) as error:
             message = f"XLA's profiler cannot be started: {error}"

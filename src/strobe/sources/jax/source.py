@@ -32,6 +32,7 @@ class JaxSource:
     def __init__(self) -> None:
         self._session: XlaSession | None = None
         self._wants: Wants | None = None
+        self._shapes = False
         self._notes: list[str] = []
         self._sessions = 0
 
@@ -65,11 +66,11 @@ class JaxSource:
 
     def open(self, wants: Wants, log: Path) -> None:
         """Start XLA's profiler, or let it go on if it tells what is wanted."""
-        known, self._wants = self._wants or Wants(), wants
-        session = self._session
-        if session is None or session.ended_by is not None or known.shapes < wants.shapes:
+        self._wants = wants
+        if self._session is None or self._session.ended_by is not None:
             self._stop()
-            self._start(log, wants)
+            self._start(log)
+        self._shapes |= wants.shapes
 
     def close(self, log: Path, remaining: Wants | None) -> Report:
         """Stop it, and go on for the windows that are still open."""
@@ -96,14 +97,15 @@ class JaxSource:
             facts={"version": version("jax"), "devices": _devices(), "memory": memory},
         )
 
-    def _start(self, log: Path, wants: Wants) -> None:
+    def _start(self, log: Path) -> None:
         self._sessions += 1
+        self._shapes = False
         session = XlaSession(log / f"jax-{os.getpid()}-{self._sessions}.xplane.pb")
         self._notes = []
         if not _has_devices():
             # To ask for them would make JAX choose them, which the program may not have prepared.
             self._notes.append("JAX had not yet chosen its devices: only the host was watched")
-        session.start(_seconds(), programs=wants.shapes)
+        session.start(_seconds())
         self._session = session
 
     def _stop(self) -> None:
@@ -118,7 +120,7 @@ class JaxSource:
         announce_trace(
             session.path,
             source=self.name,
-            reader="xspace",
+            reader="xspace with shapes" if self._shapes else "xspace",
             anchor_name=ANCHOR,
             anchors=facts.anchors,
             notes=self._notes,
