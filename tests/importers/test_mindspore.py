@@ -109,6 +109,93 @@ def test_in_pynative_mode_no_phase_is_made_up(tmp_path: Path) -> None:
     assert [events.names[code] for code in events.name] == ["MatMul", "BiasAdd"]
 
 
+def test_calls_tell_inputs_and_phases_in_pynative_mode(tmp_path: Path) -> None:
+    """Names as MindSpore 2.10.0 has them: a Muls runs a Mul, a Reshape runs nothing."""
+    lines = [
+        "MatMul;HostCpuOps;10,0.000001,0 50,0.000001,0",
+        "Mul;HostCpuOps;20,0.000001,0 40,0.000001,0",
+        "Default/RealDiv-op0;HostCpuOps;45,0.000001,0",
+        "Default/SGD-op0;HostCpuOps;60,0.000001,0",
+        "Cast;HostCpuOps;5,0.000001,0 70,0.000001,0",
+    ]
+    (tmp_path / "cpu_op_execute_timestamp_0.txt").write_text("\n".join(lines))
+    pair = [[[3, 6], "float32"], [[6, 5], "float32"]]
+    kinds: list[list[object]] = [
+        ["MatMul", pair, None, None],
+        ["Mul", [[[3, 5], "float32"], ["several", [[[2], "int64"], None]]], None, None],
+        ["Reshape", [[[3, 5], "float32"], None], None, "backward"],
+        ["Muls", [[[3, 5], "float32"], None], None, "backward"],
+        ["MatMul", pair, None, "backward"],
+        ["Cast", [[[1], "int32"]], None, None],
+    ]
+    (tmp_path / "dispatch_inputs.json").write_text(json.dumps(kinds))
+    np.array([0, 1, 2, 3, 4, 5], np.int32).tofile(tmp_path / "dispatch_calls.bin")
+
+    found = attributes(mindspore.read(tmp_path))
+
+    assert [(each["full_name"], each.get("phase", "by order")) for each in found] == [
+        ("Cast", None),  # one call and two launches: nobody knows whose
+        ("MatMul", "by order"),
+        ("Mul", "by order"),
+        ("Mul", "backward"),
+        ("Default/RealDiv-op0", "backward"),  # between two calls of the backward
+        ("MatMul", "backward"),
+        ("Default/SGD-op0", "optimizer"),
+        ("Cast", None),
+    ]
+    assert found[0].get("shapes") is None
+    assert found[1]["shapes"] == [[3, 6], [6, 5]]
+    assert found[2]["shapes"] == [[3, 5], [[2], None]]
+    assert found[2]["dtypes"] == ["float32", ["int64", None]]
+    assert found[3]["shapes"] == [[3, 5], None]
+
+
+def field(number: int, value: int | str | bytes) -> bytes:
+    """One field of a protobuf message; a number is below 128, a length below 16384."""
+    if isinstance(value, int):
+        return bytes([number << 3, value])
+    content = value.encode() if isinstance(value, str) else value
+    key = (number << 3 | 2) & 127
+    high = [key | 128, number >> 4] if number > 15 else [key]
+    return bytes([*high, len(content) & 127 | 128, len(content) >> 7]) + content
+
+
+def test_graphs_tell_types_groups_and_strategies(tmp_path: Path) -> None:
+    name = "Default/net/AllReduce-op0"
+    lines = [f"{name};HostCpuOps;10,0.001,0", "Default/net/MatMul-op0;HostCpuOps;5,0.000001,0"]
+    (tmp_path / "cpu_op_execute_timestamp_0.txt").write_text("\n".join(lines))
+    inputs = "MatMul;MatMul-op0;1;input_1:[3, 5];input_2:[5, 2];input_3:NoShape;\n"
+    inputs += "AllReduce;AllReduce-op0;1;input_1:[3, 5];\n"
+    (tmp_path / "cpu_framework_0.txt").write_text(inputs)
+    half = field(2, field(1, 10))  # a tensor's type: of float16
+    strategy = field(2, b"".join(field(18, field(18, field(3, n))) for n in (2, 1)))
+    product = field(1, field(1, "x")) + field(1, field(1, "cst1")) + field(1, field(1, "cst2"))
+    product += field(2, "1") + field(5, field(1, "in_strategy") + strategy) + field(6, half)
+    total = field(1, field(1, "1")) + field(2, "2") + field(8, name)
+    total += field(5, field(1, "group") + field(2, field(7, "pair")))
+    constants = field(5, field(1, "cst1") + field(2, field(8, field(2, 10))))
+    constants += field(5, field(1, "cst2") + field(2, field(1, 1) + field(2, 1)))
+    graph = field(1, product + field(8, "Default/net/MatMul-op0")) + field(1, total)
+    graph += field(3, field(1, "x") + field(2, half)) + constants
+    content = field(4, graph)
+    (tmp_path / "graph_0.pb").write_bytes(content)
+
+    first, second = attributes(mindspore.read(tmp_path))
+
+    assert first["dtypes"] == ["float16", "float16", None]
+    assert first["strategy"] == [[2], [1]]
+    assert second["group"] == "pair"
+    assert (second["collective"], second["bytes"], second["dtype"]) == ("all_reduce", 30, "float16")
+
+    (tmp_path / "graph_1.pb").write_bytes(content.replace(b"pair", b"rest"))
+    first, second = attributes(mindspore.read(tmp_path))
+    assert first["dtypes"] == ["float16", "float16", None]
+    assert "group" not in second  # which of the two it was is not known
+
+    (tmp_path / "graph_1.pb").write_bytes(content[:-1])
+    assert any("graph_1.pb" in note for note in mindspore.read(tmp_path).notes)
+
+
 def test_inputs_belong_to_launches_in_their_order(folder: Path) -> None:
     events = mindspore.read(folder)
 
@@ -127,11 +214,17 @@ def test_inputs_belong_to_launches_in_their_order(folder: Path) -> None:
 
 
 def test_memory_is_what_changed(folder: Path) -> None:
+    times = folder / "cpu_op_execute_timestamp_0.txt"
+    times.write_text(TIMES.replace("1.72652", "0.01"))  # one after the other
+
     told = mindspore.read(folder).allocations
 
     assert told.bytes.tolist() == [2560, 512, -1024]
     assert told.allocated_bytes.tolist() == [2560, 3072, 2048]
     assert told.address.tolist() == [-1, -1, -1]
+    assert told.owner_ns is not None
+    # The first is for the MatMul that begins next, the second for the Mul; the third is freed.
+    assert (told.owner_ns - told.start_ns).tolist() == [13109, 312763, 0]
 
 
 def test_what_overlaps_has_a_lane_of_its_own(folder: Path) -> None:
@@ -232,6 +325,11 @@ def test_a_pipeline_is_counters(tmp_path: Path) -> None:
         ("MindData cpu % Generator(id=1)", 17943204000000, 0),
     ]
     assert found.value.dtype == np.float64
+
+    (tmp_path / "window.json").write_text("17943158")
+    found = minddata.read(tmp_path).counters
+    assert found is not None
+    assert set(found.start_ns.tolist()) == {17943204000000}
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"op_info": [{}]}', '{"op_info": 3}'])

@@ -152,6 +152,7 @@ def _set_to_monotonic(log: Log, manifest: Manifest) -> None:
         lasting.dur_ns = moved(lasting.start_ns + lasting.dur_ns) - moved(lasting.start_ns)
     for part in (log.spans, log.steps, log.unfinished, log.instants, log.counters, log.memory):
         part.start_ns = moved(part.start_ns)
+    log.memory.owner_ns = moved(log.memory.owner_ns)
 
 
 def _within(part: Gathered, window: _Window) -> Gathered:

@@ -189,12 +189,14 @@ def _memory(
     """
     told = events.allocations
     start_ns, size = clock.apply(told.start_ns), told.bytes.copy()
+    owner_ns = start_ns if told.owner_ns is None else clock.apply(told.owner_ns)
     before = np.flatnonzero((told.address == -1) & (start_ns < begun_ns))
     kept = np.ones(len(size), bool)
     kept[before] = False
     if keep_level and len(before):
         last = before[-1]
-        kept[last], start_ns[last], size[last] = True, begun_ns, told.allocated_bytes[last]
+        kept[last], size[last] = True, told.allocated_bytes[last]
+        start_ns[last] = owner_ns[last] = begun_ns
     return Memory(
         start_ns=start_ns[kept],
         bytes=size[kept],
@@ -202,6 +204,7 @@ def _memory(
         device=told.device[kept],
         lane=lanes.of_threads(told.pid, told.tid)[kept],
         reserved=np.where(told.reserved_bytes > 0, told.reserved_bytes, -1)[kept],
+        owner_ns=owner_ns[kept],
     )
 
 

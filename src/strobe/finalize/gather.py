@@ -75,6 +75,7 @@ class Memory:
     device: NDArray[np.int32]  # -1: the host
     lane: NDArray[np.int32]
     reserved: Ints  # -1: unknown
+    owner_ns: Ints  # a time in the span that it is for
 
 
 @dataclass
@@ -179,13 +180,15 @@ class _Translation:
         low, high = _column(records, "name", "<u4"), _column(records, "attributes", "<u4")
         device = _column(records, "window", "<u2").astype(np.int32)
         device[_column(records, "category", "u1") == 0] = -1
+        start_ns = _column(records, "start_ns", "<u8").view(np.int64)
         return Memory(
-            start_ns=_column(records, "start_ns", "<u8").view(np.int64),
+            start_ns=start_ns,
             bytes=_column(records, "dur_ns", "<u8").view(np.int64),
             address=(low.astype(np.int64) | high.astype(np.int64) << 32),
             device=device,
             lane=_look_up(self._lane_of, _column(records, "lane", "<u4")),
             reserved=np.full(len(low), -1, np.int64),
+            owner_ns=start_ns,
         )
 
     def steps(self, records: list[Records]) -> Steps:
@@ -368,6 +371,7 @@ def concatenate_memory(parts: list[Memory]) -> Memory:
         device=column("device", np.int32),
         lane=column("lane", np.int32),
         reserved=column("reserved", np.int64),
+        owner_ns=column("owner_ns", np.int64),
     )
 
 

@@ -331,8 +331,8 @@ def _owners(memory: Memory, spans: Gathered) -> Rows:
     if len(memory.start_ns) == 0:
         return np.zeros(0, np.int64)
     # An event is a span without length; one that begins with a span is inside it.
-    start_ns = np.concatenate([spans.start_ns, memory.start_ns])
-    end_ns = np.concatenate([spans.start_ns + spans.dur_ns, memory.start_ns])
+    start_ns = np.concatenate([spans.start_ns, memory.owner_ns])
+    end_ns = np.concatenate([spans.start_ns + spans.dur_ns, memory.owner_ns])
     lane = np.concatenate([spans.lane, memory.lane])
     order = np.lexsort((-end_ns, start_ns))
     parent, _ = nest(lane[order], start_ns[order], end_ns[order])

@@ -72,6 +72,8 @@ class Allocations:
     allocated_bytes: Int64
     """In use on the device from then on; -1 where the file does not say, as the next."""
     reserved_bytes: Int64
+    owner_ns: Int64 | None = None
+    """When what it is for was at work, where that is later than the allocation."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ pipeline_profiling_<rank>.json          {"op_info": [{"op_id": 0, "op_type": "Ba
                                           "metrics": {"output_queue": {"length": 16, "size": [...]}}
 minddata_cpu_utilization_<rank>.json    {"op_info": [{"op_id": 0, "metrics": {"sys_utilization":
                                           [...], "user_utilization": [...]}}], "time_stamp": [ms]}
+window.json                             ms since when they count, where they are of more
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from strobe.errors import FormatError
 from strobe.importers.events import Allocations, Counters, Events
 
 _QUEUES, _USE = "pipeline_profiling_*.json", "minddata_cpu_utilization_*.json"
+_WINDOW = "window.json"
 
 
 def read(path: Path) -> Events:
@@ -47,10 +49,12 @@ def read(path: Path) -> Events:
             columns.append((times, [user + system for user, system in both]))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise FormatError(path, "op_info", f"{type(error).__name__}: {error}") from None
+    begun_ns = _begun_ns(path)
     rows = [
         (code, time_ns, value)
         for code, column in enumerate(columns)
         for time_ns, value in zip(*column, strict=False)
+        if time_ns >= begun_ns
     ]
     return _counters_only(
         Counters(
@@ -60,6 +64,13 @@ def read(path: Path) -> Events:
             value=np.array([row[2] for row in rows], np.float64),
         )
     )
+
+
+def _begun_ns(path: Path) -> int:
+    try:
+        return int(json.loads((path / _WINDOW).read_text())) * 1_000_000
+    except (OSError, ValueError, TypeError):
+        return 0
 
 
 def _load(path: Path, pattern: str) -> dict[str, Any]:

@@ -6,7 +6,13 @@ cpu_op_detail_info_<rank>.csv         op_side,op_type,op_name,full_op_name,...,s
 cpu_framework_<rank>.txt              op_type;op_name;graph;input_1:[3, 6];input_2:NoShape;
 cpu_ms_memory_record_<rank>.txt       Timestamp(ns),Total Allocated(Byte),Total Reserved(Byte),...
 
-Only the first is needed. Times are of the wall clock; threads are not told, nor types of elements.
+and what strobe puts beside them:
+
+graph_<n>.pb                          a graph that was compiled: see strobe.importers.anf
+dispatch_inputs.json                  [[name, [[[3, 6], "float32"], null], group, phase], ...]
+dispatch_calls.bin                    int32 in the order of the calls: places in the former
+
+Only the first is needed. Times are of the wall clock; threads are not told.
 """
 
 from __future__ import annotations
@@ -17,11 +23,14 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from strobe.errors import FormatError
+from strobe.importers import anf
 from strobe.importers.events import Allocations, Events, Int32, Int64
 from strobe.model.tables import CATEGORIES
 
@@ -31,6 +40,7 @@ TIMES, DETAILS, INPUTS, MEMORY = (
     "cpu_framework_*.txt",
     "cpu_ms_memory_record_*.txt",
 )
+GRAPHS, KINDS, CALLS = "graph_*.pb", "dispatch_inputs.json", "dispatch_calls.bin"
 LANE = "MindSpore operators"
 
 _OPERATOR, _COMMUNICATION = CATEGORIES.index("operator"), CATEGORIES.index("communication")
@@ -51,6 +61,7 @@ _COLLECTIVES = {
 _UPDATE = re.compile(r"(Sparse|Fused|Resource)*(Apply[A-Z]|SGD|Adam|Lamb|Momentum)\w*")
 _NUMBER = re.compile(r"-op\d+$")
 _GRADIENTS = "Gradients/"
+_BY_ORDER = ""  # a phase that strobe.analysis.phases derives
 _DIGITS = 6  # that a duration is written with
 
 
@@ -75,7 +86,7 @@ def read(path: Path) -> Events:
     trace = _Trace()
     _read_times(path, trace)
     types = _read_types(path, trace)
-    texts, attributes = _attributes(path, trace, _told(trace.full_names, types))
+    texts, attributes = _attributes(path, trace, types)
     names = sorted(set(types)) + sorted(set(scopes := _modules(trace.full_names)) - {*types, ""})
     places = {name: place for place, name in enumerate(names)} | {"": -1}
     kinds = [_COMMUNICATION if kind in _COLLECTIVES else _OPERATOR for kind in types]
@@ -102,7 +113,7 @@ def read(path: Path) -> Events:
         device=none.astype(np.int32),
         stream=none,
         attributes=attributes,
-        allocations=_read_memory(path, trace),
+        allocations=_read_memory(path, trace, lane),
         threads=threads,
         skipped={},
         module=np.array([places[scope] for scope in scopes], np.int32)[trace.which],
@@ -168,21 +179,32 @@ def _last(full_name: str) -> str:
     return full_name.rpartition("/")[2]
 
 
-def _told(full_names: list[str], types: list[str]) -> list[dict[str, object]]:
-    """Return what each operator tells of itself, whatever it is given."""
-    found: list[dict[str, object]] = []
-    phases = _phases(full_names, types)
-    for name, kind, phase in zip(full_names, types, phases, strict=True):
-        found.append({"full_name": name, "phase": phase})
-        if kind in _COLLECTIVES:
-            found[-1]["collective"] = _COLLECTIVES[kind]
-    return found
+def _attributes(path: Path, trace: _Trace, types: list[str]) -> tuple[list[str], Int32]:
+    """Return attributes as JSON and the place of each row's among them."""
+    inputs = _read_inputs(path, trace)
+    calls, described = _read_calls(path, trace)
+    call_of = _match_calls(trace, types, calls, described)
+    phase_of = _phases(trace, types, call_of, described)
+    graphs = _read_graphs(path, trace)
+    codes: dict[tuple[int, str, int, str | None], int] = {}
+    keys = zip(trace.which.tolist(), inputs, call_of, phase_of, strict=True)
+    places = [codes.setdefault(key, len(codes)) for key in keys]
+    texts = []
+    for which, given, call, phase in codes:
+        name = trace.full_names[which]
+        told = {"full_name": name} | _given(given, graphs.get(name, {}))
+        if phase != _BY_ORDER:
+            told["phase"] = phase
+        if call >= 0:
+            told |= described[call].attributes()
+        if types[which] in _COLLECTIVES:
+            told |= _collective(types[which], told)
+        texts.append(json.dumps(told, separators=(",", ":")))
+    return texts, np.array(places, np.int32)
 
 
-def _attributes(
-    path: Path, trace: _Trace, told: list[dict[str, object]]
-) -> tuple[list[str], Int32]:
-    """Return attributes as JSON and the place of each row's among them.
+def _read_inputs(path: Path, trace: _Trace) -> list[str]:
+    """Return what each row is given, as MindSpore wrote it, "" where it did not.
 
     Inputs are told in the order of the launches, by the last part of a name, which several
     operators may share: the n-th launch of that part is its n-th line.
@@ -200,7 +222,7 @@ def _attributes(
     rows_of: dict[str, list[int]] = defaultdict(list)
     for row, which in enumerate(trace.which.tolist()):
         rows_of[keys[which]].append(row)
-    shapes: list[str] = [""] * len(trace.which)
+    found: list[str] = [""] * len(trace.which)
     unclear = 0
     for key, rows in rows_of.items():
         launches = inputs.get(key, [])
@@ -208,23 +230,127 @@ def _attributes(
             unclear += bool(launches)
             continue
         for row, text in zip(rows, launches, strict=True):
-            shapes[row] = text
+            found[row] = text
     if damaged:
         trace.notes.append(f"{damaged} damaged lines of inputs are left out")
     if unclear:
         trace.notes.append(f"shapes of {unclear} operators cannot be told apart")
-    codes: dict[tuple[int, str], int] = {}
-    pairs = zip(trace.which.tolist(), shapes, strict=True)
-    places = [codes.setdefault(pair, len(codes)) for pair in pairs]
-    texts = [_attribute_text(told[which], text) for which, text in codes]
-    return texts, np.array(places, np.int32)
+    return found
 
 
-def _attribute_text(told: dict[str, object], inputs: str) -> str:
+def _given(inputs: str, known: dict[str, Any]) -> dict[str, Any]:
+    """Return shapes, and what the graph tells if it is of the same number of inputs."""
+    told = {key: value for key, value in known.items() if key != "dtypes"}
     if inputs:
-        shapes = [_shape(text.partition(":")[2]) for text in inputs.rstrip(";").split(";")]
-        told = told | {"shapes": shapes}
-    return json.dumps(told, separators=(",", ":"))
+        told["shapes"] = [_shape(text.partition(":")[2]) for text in inputs.rstrip(";").split(";")]
+        if len(known.get("dtypes", [])) == len(told["shapes"]):
+            told["dtypes"] = known["dtypes"]
+    return told
+
+
+def _collective(kind: str, told: dict[str, Any]) -> dict[str, Any]:
+    """Return what a collective tells: its kernel on a CPU is back when all is done."""
+    found: dict[str, Any] = {"collective": _COLLECTIVES[kind], "synchronous": True}
+    shapes, dtypes = told.get("shapes", []), told.get("dtypes", [])
+    pairs = [pair for pair in zip(shapes, dtypes, strict=False) if pair[1] in anf.SIZES]
+    if pairs:
+        found["dtype"] = pairs[0][1]
+        found["bytes"] = sum(prod(shape) * anf.SIZES[dtype] for shape, dtype in pairs)
+    return found
+
+
+def _read_graphs(path: Path, trace: _Trace) -> dict[str, dict[str, Any]]:
+    """Return what graphs tell of operators by name, if it is the same in all that have the name.
+
+    Operators that run by themselves have such names too, of one part: Default/BiasAdd-op0.
+    """
+    alone = any("/" not in name for name in trace.full_names)
+    found: dict[str, dict[str, Any]] = {}
+    unclear: set[str] = set()
+    for file in sorted(path.glob(GRAPHS)):
+        try:
+            operators = anf.operators(file)
+        except FormatError as error:
+            trace.notes.append(str(error))
+            continue
+        unclear |= {name for name, told in operators.items() if found.get(name, told) != told}
+        found |= operators
+    return {
+        name: told
+        for name, told in found.items()
+        if name not in unclear and not (alone and name.count("/") < 2)
+    }
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One kind of call, as the dispatch tells it."""
+
+    name: str
+    inputs: list[Any]
+    group: str | None
+    phase: str | None
+
+    def attributes(self) -> dict[str, Any]:
+        told: dict[str, Any] = {
+            "shapes": [_part(each, 0) for each in self.inputs],
+            "dtypes": [_part(each, 1) for each in self.inputs],
+        }
+        return told | ({"group": self.group} if self.group else {})
+
+
+def _part(described: Any, which: int) -> Any:
+    """Return shape or dtype of [[3, 6], "float32"], a list of them for ["several", [...]]."""
+    if described is None:
+        return None
+    if described[0] == "several":
+        return [_part(each, which) for each in described[1]]
+    return described[which]
+
+
+def _read_calls(path: Path, trace: _Trace) -> tuple[list[int], list[_Call]]:
+    """Return the calls in their order, as places among the kinds of calls."""
+    try:
+        kinds = [_Call(*each) for each in json.loads((path / KINDS).read_text())]
+        calls = np.fromfile(path / CALLS, np.int32).tolist()
+        if calls and not 0 <= min(calls) <= max(calls) < len(kinds):
+            raise ValueError(calls)
+    except FileNotFoundError:
+        return [], []
+    except (OSError, ValueError, TypeError):
+        trace.notes.append("what operators were given is damaged, and left out")
+        return [], []
+    return calls, kinds
+
+
+def _match_calls(
+    trace: _Trace, types: list[str], calls: list[int], kinds: list[_Call]
+) -> list[int]:
+    """Return the kind of call that each row was made by, -1 where that is not certain.
+
+    MindSpore runs in the order of the calls. So of operators that are as many as the calls of their
+    type, the n-th was made by the n-th. A call may have a longer name than what it runs (Muls).
+    """
+    alone = [name.count("/") < 2 for name in trace.full_names]
+    rows_of: dict[str, list[int]] = defaultdict(list)
+    for row, which in enumerate(trace.which.tolist()):
+        if alone[which]:
+            rows_of[types[which]].append(row)
+    runs = {each.name: _runs(each.name, rows_of) for each in kinds}
+    calls_of: dict[str, list[int]] = defaultdict(list)
+    for call in calls:
+        calls_of[runs[kinds[call].name]].append(call)
+    found = [-1] * len(trace.which)
+    for kind, made in calls_of.items():
+        if len(made) == len(rows_of.get(kind, [])):
+            for row, call in zip(rows_of[kind], made, strict=True):
+                found[row] = call
+    return found
+
+
+def _runs(name: str, types: dict[str, list[int]]) -> str:
+    """Return the type that a call of this name runs, "" for none, as one that makes a view."""
+    return max((kind for kind in types if name.startswith(kind)), key=len, default="")
 
 
 def _shape(text: str) -> object:
@@ -250,7 +376,37 @@ def _modules(full_names: list[str]) -> list[str]:
     return found
 
 
-def _phases(full_names: list[str], types: list[str]) -> list[str | None]:
+def _phases(
+    trace: _Trace, types: list[str], call_of: list[int], kinds: list[_Call]
+) -> list[str | None]:
+    """Return the phase of each row, as its name or its call tells; None where neither does.
+
+    A call that is neither of the backward nor of an optimizer has that of its place between these.
+
+    What was called by nobody, as parts of the backward are, is between calls: since MindSpore runs
+    in their order, it has the phase of the calls before and after if that is the same.
+    """
+    by_name = _phases_of_names(trace.full_names, types)
+    if not kinds:
+        return [by_name[which] for which in trace.which.tolist()]
+    called = [kinds[call].phase or _BY_ORDER if call >= 0 else None for call in call_of]
+    before, after = _carry(called), _carry(called[::-1])[::-1]
+    found = []
+    for which, own, last, following in zip(
+        trace.which.tolist(), called, before, after, strict=True
+    ):
+        between = last if last == following else None
+        found.append(by_name[which] or own or between)
+    return found
+
+
+def _carry(values: list[str | None]) -> list[str | None]:
+    """Return for each place the last value that is not None."""
+    last: str | None = None
+    return [last := value if value is not None else last for value in values]
+
+
+def _phases_of_names(full_names: list[str], types: list[str]) -> list[str | None]:
     """Return the phase of each operator as its name tells, None where it does not.
 
     Names have scopes only in graph mode. One without a bare name among them is of that mode, where
@@ -262,7 +418,7 @@ def _phases(full_names: list[str], types: list[str]) -> list[str | None]:
     scopes -= {"", "Default"}
     found: list[str | None] = []
     for name, kind in pairs:
-        if name.startswith((_GRADIENTS, "recompute_")):
+        if name.startswith((_GRADIENTS, "recompute_")) or kind.endswith("Grad"):
             found.append("backward")
         elif _UPDATE.fullmatch(kind) or any(name.startswith(f"{scope}/") for scope in scopes):
             found.append("optimizer")
@@ -297,10 +453,12 @@ def _lanes(trace: _Trace) -> Int64:
     return lane
 
 
-def _read_memory(path: Path, trace: _Trace) -> Allocations:
+def _read_memory(path: Path, trace: _Trace, lane: Int64) -> Allocations:
     """Return what changed of the memory in use; the blocks' addresses are not told.
 
-    The file may begin with rows of sessions before.
+    MindSpore allocates what an operator needs before it launches it. So what was allocated while
+    none ran is for the next one, if they ran one after the other. The file may begin with rows of
+    sessions before.
     """
     table: list[list[int]] = []
     for file, lines in _lines(path, MEMORY):
@@ -328,4 +486,14 @@ def _read_memory(path: Path, trace: _Trace) -> Allocations:
         tid=none + 1,
         allocated_bytes=rows[:, 1],
         reserved_bytes=rows[:, 2],
+        owner_ns=_owner_ns(rows[:, 0], change, trace, lane),
     )
+
+
+def _owner_ns(times_ns: Int64, change: Int64, trace: _Trace, lane: Int64) -> Int64:
+    if lane.any() or not len(lane):
+        return times_ns
+    following = np.searchsorted(trace.start_ns, times_ns)
+    ended = np.append(0, trace.start_ns + trace.dur_ns)[following] <= times_ns
+    starts = np.append(trace.start_ns, 0)[following]
+    return np.where((change > 0) & ended, np.maximum(starts, times_ns), times_ns)

@@ -163,7 +163,11 @@ ALLOCATIONS = _table(
     pid=("int64", "process"),
     tid=("int64", "thread, null for what was there before and for what was freed unseen"),
     lane=("int32", "row in `threads`, null as the thread is"),
-    span=("int64", "row in `spans` of the innermost span open then, null for none"),
+    span=(
+        "int64",
+        "row in `spans` of the innermost span open then, or of the operator that MindSpore, which "
+        "allocates before it launches, ran next; null for none",
+    ),
     allocated_bytes=("int64", "in use on the device from then on, as far as this table knows"),
     reserved_bytes=("int64", "held by the framework's allocator, null where it does not say"),
 )

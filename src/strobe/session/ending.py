@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from strobe.errors import StrobeError
 from strobe.record import recorder, windows
 from strobe.record.messages import show
 from strobe.store import places
@@ -75,7 +74,7 @@ def _finish() -> None:
     for profiler in list(_endings.running):
         try:
             profiler.stop()
-        except (OSError, StrobeError) as error:
+        except Exception as error:  # it may be the program's own, told late
             show(f"stop() at the end of the program failed ({error})")
     windows.remove_control()
     try:

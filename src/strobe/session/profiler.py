@@ -145,11 +145,8 @@ class Profiler:
             raise UsageError(message)
         if self._is_inherited():
             return
-        with self._lock:
-            self._require_started("step()")
-            self._mark(self._step_start_ns, num_samples, request=False)
-            self._advance()
-            self._step_start_ns = recorder.core.clock_ns()
+        self._end_step(num_samples)
+        sources.raise_kept()
 
     def begin_step(self) -> None:
         """Begin the current step anew: what came since the last one ended belongs to no step.
@@ -172,7 +169,8 @@ class Profiler:
         """Stop, and return at once; the tables are written by another process.
 
         Raises StateError when it has not been started. What goes wrong while stopping is shown, not
-        raised.
+        raised; but an operator of the program's that fails late, while its end is waited for, is
+        the program's own error.
         """
         if self._is_inherited():
             return
@@ -184,6 +182,7 @@ class Profiler:
             if self._round is not None:
                 self._close_round(with_step=False)
             sources.leave(self._on_step)
+        sources.raise_kept()
 
     def count_steps(self) -> None:
         """Before start(): let a schedule count the program's own steps, as sources see them.
@@ -276,9 +275,16 @@ class Profiler:
         if self._is_started():
             self.stop()
 
+    def _end_step(self, num_samples: int | None) -> None:
+        with self._lock:
+            self._require_started("step()")
+            self._mark(self._step_start_ns, num_samples, request=False)
+            self._advance()
+            self._step_start_ns = recorder.core.clock_ns()
+
     def _step_by_itself(self) -> None:
         if self._is_started():
-            self.step()
+            self._end_step(None)
 
     def _find_place(self) -> Place:
         """Return this process's place in its job; where a trainer launched it, that knows more."""

@@ -43,6 +43,7 @@ class _Process:
     windows: dict[str, Wants] = field(default_factory=dict)
     log: Path | None = None
     on_step: list[Callable[[], None]] = field(default_factory=list)
+    error: Exception | None = None
 
 
 _process = _Process()
@@ -132,6 +133,19 @@ def step_ended() -> None:
     """Tell the profilers that count steps by themselves: a source saw one end."""
     for on_step in tuple(_process.on_step):
         _try("steps", on_step)
+    raise_kept()
+
+
+def keep_error(error: Exception) -> None:
+    """An operator of the program's failed, and a source, which waited for it, was told instead."""
+    _process.error = _process.error or error
+
+
+def raise_kept() -> None:
+    """In the program's thread, when all is done: give it the error that is its own."""
+    error, _process.error = _process.error, None
+    if error is not None:
+        raise error
 
 
 def _union() -> Wants:

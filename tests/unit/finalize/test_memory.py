@@ -24,6 +24,7 @@ def table(
         device=zeros - 1,
         lane=zeros,
         reserved=np.full(len(events), -1, np.int64),
+        owner_ns=np.arange(1, len(events) + 1),
     )
     before = pl.DataFrame(
         [(size, address, -1, 7) for address, size in alive],

@@ -15,7 +15,10 @@ from typing import Any
 
 from strobe.model.tables import CATEGORIES
 from strobe.record import recorder
+from strobe.record.messages import show
 from strobe.sources import manager
+from strobe.sources.mindspore.pipeline import Pipeline
+from strobe.sources.mindspore.session import compiler
 
 _ANNOTATION, _DATA_LOADING = CATEGORIES.index("annotation"), CATEGORIES.index("data_loading")
 _MISSING = object()
@@ -29,10 +32,11 @@ _patches: list[tuple[Any, str, Any, Any]] = []
 
 
 class _Steps(threading.local):
-    """Which step is open in this thread."""
+    """Which step is open in this thread, and which phase of it."""
 
     depth = 0
     model: Any = None
+    phase: str | None = None
 
 
 _steps = _Steps()
@@ -40,11 +44,16 @@ _marker: list[weakref.ref[Any]] = []
 """What made the first step: of several optimizers, the one that ends them."""
 
 
-def attach(*, make_room: Callable[[], object], sinks: Callable[[], object]) -> list[str]:
+def attach(
+    *,
+    make_room: Callable[[], object],
+    sinks: Callable[[], object],
+    pipeline: Pipeline,
+) -> list[str]:
     """Patch MindSpore and return what could not be patched.
 
     `make_room` is called before MindSpore's own profiler starts, `sinks` when a Model is to train
-    with its data sunk into the device.
+    with its data sunk into the device, and `pipeline` is told of each iterator over a dataset.
     """
     if _patches:
         return []
@@ -54,11 +63,10 @@ def attach(*, make_room: Callable[[], object], sinks: Callable[[], object]) -> l
         ("mindspore.train.callback._callback", "CallbackManager", "on_train_step_begin", _begin),
         ("mindspore.train.callback._callback", "CallbackManager", "on_train_step_end", _end),
         ("mindspore.nn.wrap.cell_wrapper", "TrainOneStepCell", "__call__", _cell("", _STEP)),
-        ("mindspore.nn.optim.optimizer", "Optimizer", "__call__", _cell("Optimizer.step#")),
-        (
-            *("mindspore.experimental.optim.optimizer", "Optimizer", "__call__"),
-            _cell("Optimizer.step#"),
-        ),
+        ("mindspore.nn.optim.optimizer", "Optimizer", "__call__", _optimizer),
+        ("mindspore.experimental.optim.optimizer", "Optimizer", "__call__", _optimizer),
+        (compiler().__name__, "_PyNativeExecutor", "grad", _gradients),
+        ("mindspore.dataset.engine.iterators", "Iterator", "__init__", _made(pipeline)),
         ("mindspore.dataset.engine.iterators", "Iterator", "__next__", _waited),
     ]
     reasons = [_patch(*part) for part in parts]
@@ -174,6 +182,58 @@ def _cell(prefix: str, *told: dict[str, Any]) -> Callable[[_Function], _Function
         return call
 
     return wrap
+
+
+def phase() -> str | None:
+    """Return the phase that this thread is in, as far as it is one of a call; None if not."""
+    return _steps.phase
+
+
+def _optimizer(original: _Function) -> _Function:
+    return _in_phase("optimizer", _cell("Optimizer.step#")(original))
+
+
+def _gradients(original: _Function) -> _Function:
+    """The backward of PyNative mode, which MindSpore runs after the forward in one call."""
+
+    @wraps(original)
+    def grad(*arguments: Any, **keywords: Any) -> Any:
+        with recorder.core.source_span("grad", _ANNOTATION, {"phase": "backward"}):
+            return original(*arguments, **keywords)
+
+    return _in_phase("backward", grad)
+
+
+def _in_phase(phase: str, original: _Function) -> _Function:
+    @wraps(original)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        before, _steps.phase = _steps.phase, phase
+        try:
+            return original(*arguments, **keywords)
+        finally:
+            _steps.phase = before
+
+    return call
+
+
+def _made(pipeline: Pipeline) -> Callable[[_Function], _Function]:
+    def wrap(original: _Function) -> _Function:
+        @wraps(original)
+        def __init__(self: Any, *arguments: Any, **keywords: Any) -> None:
+            _safely(pipeline.making)
+            original(self, *arguments, **keywords)
+            _safely(pipeline.made, self)
+
+        return __init__
+
+    return wrap
+
+
+def _safely(action: Callable[..., object], *arguments: Any) -> None:
+    try:
+        action(*arguments)
+    except Exception as error:  # the program's iterator has to be made
+        show(f"mindspore: its pipeline is not recorded ({error})")
 
 
 def _ends_steps(cell: Any) -> bool:

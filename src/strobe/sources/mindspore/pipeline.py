@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """MindData's profiling manager: queues and processor use of one pipeline, sampled by MindSpore.
 
-It knows one pipeline, the first that is made after init(), and crashes the process if it is started
-again when that has gone, or is initialized again while that is there. So it is used once.
+It knows one pipeline at a time, the first that is made after init(), by a bare pointer. So init()
+is called again only when that pipeline has gone, and start() never for one that was stopped: the
+thread that sampled it may not have noticed, and two of them crash the process. Over the windows of
+a profiler it runs on, and is cut by time.
 """
 
 from __future__ import annotations
 
+import json
 import time
+import weakref
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,44 +19,94 @@ from typing import Any
 from strobe.sources.mindspore.session import Anchors
 
 INTERVAL_MS = 50
-AGAIN = "MindSpore crashes where its pipeline profiler is started twice, so only one window has it"
+WINDOW = "window.json"  # beside its files: since when they count, in ms of the monotonic clock
 NOT_SEEN = "MindSpore profiles a pipeline only if its iterator is made while it is recorded"
+_STOPPED = "MindSpore would crash if it went on with a pipeline that it profiled before"
+_UNKNOWN = "MindSpore profiles a pipeline that was not made as an iterator, and would crash"
 
 
 class Pipeline:
-    """The one recording of this process."""
+    """The manager of this process, and the pipeline that it knows."""
 
     def __init__(self) -> None:
         self._anchors: Anchors | None = None
+        self._folder = Path()
+        self._saved: list[Path] = []
         self._interval_ms = 0
-        self.used = False
+        self._is_running = False
+        self._iterator: weakref.ref[Any] | None = None
+        self._is_unknown = False
+        """Whether it has a pipeline of which we do not know whether it is there."""
 
-    def start(self) -> bool:
-        """Start, and say whether it could be."""
-        if self.used:
-            return False
-        self.used = True
-        config = import_module("mindspore.dataset").config
-        self._interval_ms = config.get_monitor_sampling_interval()
-        config.set_monitor_sampling_interval(INTERVAL_MS)
-        manager = _manager()
-        manager.init()
-        manager.start()
+    def making(self) -> None:
+        """An iterator is about to be made: let it be known if the one before has gone."""
+        if self._is_running and self._iterator is not None and not self._is_there():
+            if self._anchors is not None:
+                self._save()
+            self.end()
+            self._begin()
+
+    def made(self, iterator: Any) -> None:
+        """An iterator has been made; if it is the first one, the manager knows it."""
+        if self._is_running and self._iterator is None:
+            self._iterator = weakref.ref(iterator)
+
+    def start(self, folder: Path) -> str:
+        """Begin a window, to be saved into a new folder; return why it cannot be, or nothing."""
+        if self._is_running and self._iterator is not None and not self._is_there():
+            self.end()
+        if not self._is_running:
+            if self._is_unknown:
+                return _UNKNOWN
+            if self._is_there():
+                return _STOPPED
+            self._begin()
+        self._folder, self._saved = folder, []
         self._anchors = Anchors.of(time.monotonic_ns)
-        return True
+        return ""
 
-    def stop(self, folder: Path) -> Anchors | None:
-        """Save into a new folder; None if it does not run, or no pipeline was made meanwhile."""
+    def stop(self) -> tuple[list[Path], Anchors | None]:
+        """End a window: return a folder for each pipeline that there was, and their clock."""
+        if self._anchors is not None:
+            self._save()
+            self._anchors.add()
         anchors, self._anchors = self._anchors, None
-        if anchors is None:
-            return None
-        import_module("mindspore.dataset").config.set_monitor_sampling_interval(self._interval_ms)
-        manager = _manager()
-        manager.stop()
+        return self._saved if anchors is not None else [], anchors
+
+    def _save(self) -> None:
+        assert self._anchors is not None
+        folder = self._folder.with_name(f"{self._folder.name}-{len(self._saved)}")
         folder.mkdir()
-        manager.save(str(folder))
-        anchors.add()
-        return anchors if any(folder.iterdir()) else None
+        _manager().save(str(folder))
+        if any(folder.iterdir()):
+            self._is_unknown = self._iterator is None
+            begun_ms = self._anchors.marks_ns[0] // 1_000_000
+            (folder / WINDOW).write_text(json.dumps(begun_ms))
+            self._saved.append(folder)
+
+    def end(self) -> None:
+        """Run no longer."""
+        if self._is_running:
+            self._is_running = False
+            _manager().stop()
+            _config().set_monitor_sampling_interval(self._interval_ms)
+
+    def _begin(self) -> None:
+        self._interval_ms = _config().get_monitor_sampling_interval()
+        _config().set_monitor_sampling_interval(INTERVAL_MS)
+        self._iterator = None
+        _manager().init()
+        _manager().start()
+        self._is_running = True
+
+    def _is_there(self) -> bool:
+        """Say whether the pipeline that it knows is: an iterator may also let go of it."""
+        iterator = self._iterator() if self._iterator is not None else None
+        return hasattr(iterator, "_runtime_context")
+
+
+def _config() -> Any:
+    return import_module("mindspore.dataset").config
 
 
 def _manager() -> Any:

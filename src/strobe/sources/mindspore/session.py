@@ -16,6 +16,7 @@ from typing import Any
 from strobe.errors import CaptureError, StateError
 from strobe.record import recorder
 from strobe.record.source import Wants
+from strobe.sources import manager
 
 _ANCHORS = 8  # at each end, of which the best counts
 # The system corrects its wall clock by less than this share; more means that somebody set it.
@@ -58,11 +59,15 @@ class CpuSession:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.anchors: Anchors | None = None
+        self.is_paused = False
+        self.notes: list[str] = []
 
     def start(self, wants: Wants) -> None:
         """Start it. Raises StateError while the user's own is active, CaptureError without one."""
         refuse_if_active()
         self.folder.mkdir()
+        if wants.shapes:
+            wait_for_operators()  # what the program asked for before is not of this window
         try:
             profiler = _cpu_profiler()
             profiler.init(str(self.folder))
@@ -75,12 +80,22 @@ class CpuSession:
             raise CaptureError(message) from error
         self.anchors = Anchors.of(time.time_ns)
 
+    def pause(self) -> None:
+        """Record no more, from any thread: this lowers a flag, and touches nothing else.
+
+        Operators may run meanwhile, so that what was recorded must not be written yet.
+        """
+        assert self.anchors is not None
+        self.is_paused = True
+        _cpu_profiler().step_profiling_enable(False)
+        self.anchors.add()
+
     def stop(self) -> Anchors:
         """Have the files written, which are none if nothing ran; return what sets their clock."""
         assert self.anchors is not None
-        # In PyNative mode operators may still wait to be run.
-        _executor().sync()
-        self.anchors.add()
+        wait_for_operators()
+        if not self.is_paused:
+            self.anchors.add()
         try:
             _cpu_profiler().stop()
         except RuntimeError as error:
@@ -128,11 +143,24 @@ def _interface() -> Any:
     return import_module("mindspore.profiler.profiler_interface").ProfilerInterface
 
 
-def _executor() -> Any:
+def wait_for_operators() -> None:
+    """In PyNative mode operators may still wait to be run.
+
+    MindSpore tells of one that failed whoever waits first, and nobody else: the error is kept for
+    the program, whose it is.
+    """
     try:
-        return import_module("mindspore.graph.api")._pynative_executor
+        compiler()._pynative_executor.sync()
+    except Exception as error:
+        manager.keep_error(error)
+
+
+def compiler() -> Any:
+    """Return the module that compiles and runs."""
+    try:
+        return import_module("mindspore.graph.api")
     except ImportError:  # before 2.9
-        return import_module("mindspore.common.api")._pynative_executor
+        return import_module("mindspore.common.api")
 
 
 def _cpu_profiler() -> Any:

@@ -5,23 +5,30 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from strobe.errors import UsageError
 from strobe.record.messages import show
 from strobe.record.source import Report, Wants, announce_trace
-from strobe.sources.mindspore import hooks, pipeline
+from strobe.sources.mindspore import graphs, hooks, pipeline
+from strobe.sources.mindspore.dispatch import Dispatch
 from strobe.sources.mindspore.session import CpuSession, DeviceSession
+
+SECONDS_VARIABLE = "STROBE_MINDSPORE_SECONDS"
+_MOST_SECONDS = 60.0
+"""MindSpore keeps all that it records of a window in memory."""
 
 _CPU = "CPU"
 _INTERRUPTED = "MindSpore's own profiler was started meanwhile: operators only until then"
 _SET = "the system's clock was set meanwhile: times of operators are uncertain"
 _NO_SINK = "dataset_sink_mode was asked for, which MindSpore ignores on a CPU: steps are single"
-_NO_SHAPES = "in PyNative mode MindSpore tells no shapes of most operators"
 _NO_LAYERS = "in PyNative mode MindSpore tells no layers"
 _NO_DEVICE = "MindSpore runs on the CPU here"
+_NO_THREADS = "MindSpore does not tell the threads of operators"
 
 
 class MindSporeSource:
@@ -34,7 +41,11 @@ class MindSporeSource:
     )
 
     def __init__(self) -> None:
+        self._lock = threading.RLock()  # the bound and the user's profiler come in any thread
         self._session: CpuSession | DeviceSession | None = None
+        self._dispatch: Dispatch | None = None
+        self._timer: threading.Timer | None = None
+        self._graphs = graphs.Graphs()
         self._pipeline = pipeline.Pipeline()
         self._wants: Wants | None = None
         self._pid = 0
@@ -50,64 +61,102 @@ class MindSporeSource:
 
     def attach(self) -> None:
         """Watch steps, waits for data, and the start of MindSpore's own profiler."""
-        self._problems = hooks.attach(make_room=self._make_room, sinks=self._sinks)
+        self._problems = hooks.attach(
+            make_room=self._make_room, sinks=self._sinks, pipeline=self._pipeline
+        )
 
     def detach(self) -> None:
         """Undo it."""
         hooks.detach()
+        self._pipeline.end()
         self._notes.clear()
 
     def open(self, wants: Wants, log: Path) -> None:
         """Record with what is wanted."""
-        if self._wants == wants:
-            return
-        self._pause(log)
-        self._resume(wants, log)
+        with self._lock:
+            if self._wants == wants:
+                return
+            self._pause()
+            self._resume(wants, log)
 
     def close(self, log: Path, remaining: Wants | None) -> Report:
         """Stop, and go on for the windows that are still open."""
-        wants = self._wants
-        self._pause(log)
-        if remaining is not None and wants is not None:
-            self._resume(remaining, log)
+        with self._lock:
+            wants = self._wants
+            self._pause()
+            missing = self._missing | _untold()
+            if remaining is not None and wants is not None:
+                self._resume(remaining, log)
         path = _path(_device())
         return Report(
             source_class="B",
             path=path,
             reason="; ".join([_reason(path), *self._problems]),
-            missing=self._missing | _untold(),
+            missing=missing,
             facts=_describe(),
         )
 
+    def forget(self) -> None:
+        """After a fork: what was started is the parent's, and not for us to stop."""
+        self._lock = threading.RLock()
+        self._session = self._dispatch = self._timer = self._wants = None
+        self._pipeline = pipeline.Pipeline()
+
     def _resume(self, wants: Wants, log: Path) -> None:
-        self._missing.pop("data_process", None)
+        self._missing = {}
         self._sessions += 1
         self._pid = os.getpid()
         if _device() == _CPU:
-            session: CpuSession | DeviceSession = CpuSession(log / self._place())
+            self._resume_on_cpu(wants, log)
         else:
             session = DeviceSession(log.parent / self._place())
+            session.start(wants)
+            self._session = session
+        self._wants = wants
+
+    def _resume_on_cpu(self, wants: Wants, log: Path) -> None:
+        seconds = _most_seconds()
+        session = CpuSession(log / self._place())
         session.start(wants)
         self._session = session
-        self._wants = wants
-        if wants.loading and _device() == _CPU and not self._pipeline.start():
-            self._missing["data_process"] = pipeline.AGAIN
+        if wants.shapes:
+            self._dispatch = Dispatch()
+            problem = self._dispatch.start()
+            if problem:
+                self._missing["record_shapes"] = problem
+        if wants.loading:
+            folder = log / self._place().replace("mindspore", "minddata")
+            problem = self._pipeline.start(folder)
+            if problem:
+                self._missing["data_process"] = problem
+        self._timer = threading.Timer(seconds, self._end_early, [session, seconds])
+        self._timer.daemon = True
+        self._timer.start()
 
-    def _pause(self, log: Path) -> None:
+    def _pause(self) -> None:
         if self._wants is None:
             return
         wants, self._wants = self._wants, None
         if wants.loading:
-            self._stop_pipeline(log)
+            self._stop_pipeline()
         self._stop_session()
 
     def _stop_session(self, *notes: str) -> None:
         """Stop MindSpore's profiler, if it is still ours, and tell the finalizer of its files."""
         session, self._session = self._session, None
+        dispatch, self._dispatch = self._dispatch, None
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
         if isinstance(session, DeviceSession):
             session.stop()
         elif session is not None:
+            if dispatch is not None:
+                dispatch.pause()
             anchors = session.stop()
+            if dispatch is not None:
+                dispatch.stop(session.folder)
+            notes += (*session.notes, *self._graphs.save(session.folder))
             announce_trace(
                 session.folder,
                 source=self.name,
@@ -118,39 +167,68 @@ class MindSporeSource:
                 notes=[*notes, *self._notes, *([_SET] if anchors.was_set() else [])],
             )
 
-    def _stop_pipeline(self, log: Path) -> None:
-        folder = log / self._place().replace("mindspore", "minddata")
-        anchors = self._pipeline.stop(folder)
-        if anchors is None:
+    def _end_early(self, session: CpuSession, seconds: float) -> None:
+        """The bound is reached, in a thread of its own: what MindSpore holds must not grow on."""
+        with self._lock:
+            if self._session is not session or self._pid != os.getpid():
+                return
+            session.pause()
+            if self._dispatch is not None:
+                self._dispatch.pause()
+            limit = (
+                f"operators are recorded for {seconds:g} s of a window at most; make it shorter, or"
+                f" set {SECONDS_VARIABLE}"
+            )
+            session.notes.append(limit)
+            show(f"mindspore: {limit}")
+
+    def _stop_pipeline(self) -> None:
+        folders, anchors = self._pipeline.stop()
+        if anchors is None or not folders:
             self._missing.setdefault("data_process", pipeline.NOT_SEEN)
             return
-        announce_trace(
-            folder,
-            source=self.name,
-            reader="minddata",
-            anchor_name="",
-            anchors=anchors.between_ns,
-            marks_ns=anchors.marks_ns,
-            notes=[],
-        )
+        for folder in folders:
+            announce_trace(
+                folder,
+                source=self.name,
+                reader="minddata",
+                anchor_name="",
+                anchors=anchors.between_ns,
+                marks_ns=anchors.marks_ns,
+                notes=[],
+            )
 
     def _place(self) -> str:
         return f"mindspore-{os.getpid()}-{self._sessions}"
 
     def _make_room(self) -> None:
         """MindSpore has one profiler per process: give it to the user, who asks for it now."""
-        if not isinstance(self._session, CpuSession) or self._pid != os.getpid():
-            return  # a forked process has what was its parent's
-        try:
-            self._stop_session(_INTERRUPTED)
-        except Exception as error:  # the user's profiler has to start
-            show(f"what was recorded of MindSpore is lost: {error}")
-            return
+        with self._lock:
+            if not isinstance(self._session, CpuSession):
+                return
+            try:
+                self._stop_session(_INTERRUPTED)
+            except Exception as error:  # the user's profiler has to start
+                show(f"what was recorded of MindSpore is lost: {error}")
+                return
         show("MindSpore's own profiler was started: strobe records no operators from here on")
 
     def _sinks(self) -> None:
         if _device() == _CPU and _NO_SINK not in self._notes:
             self._notes.append(_NO_SINK)
+
+
+def _most_seconds() -> float:
+    """Return the bound. Raises UsageError."""
+    text = os.environ.get(SECONDS_VARIABLE, "")
+    try:
+        seconds = float(text) if text else _MOST_SECONDS
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= threading.TIMEOUT_MAX:
+        message = f"{SECONDS_VARIABLE}={text!r}: must be a number above 0, or not be set"
+        raise UsageError(message)
+    return seconds
 
 
 def _context() -> Any:
@@ -173,7 +251,7 @@ def _path(device: str) -> str:
 def _reason(path: str) -> str:
     if path == "mindspore.Profiler":
         return "MindSpore runs on a device; its output is kept in the recording, not converted"
-    return "its files are converted"
+    return f"its files are converted; {_NO_THREADS}"
 
 
 def _untold() -> dict[str, str]:
@@ -182,25 +260,33 @@ def _untold() -> dict[str, str]:
         return {}
     missing = {"activities": _NO_DEVICE}
     if _mode() == "pynative":
-        missing |= {"record_shapes": _NO_SHAPES, "with_modules": _NO_LAYERS}
+        missing["with_modules"] = _NO_LAYERS
     return missing
 
 
 def _describe() -> dict[str, Any]:
     """Return what the finalizer needs: version, mode, and how the work is shared out."""
     facts: dict[str, Any] = {"device_target": _device(), "mode": _mode()}
-    parallel = import_module("mindspore").get_auto_parallel_context("parallel_mode")
-    if parallel != "stand_alone":
-        facts["parallel_mode"] = parallel
+    facts |= graphs.parallel_facts()
     described: dict[str, Any] = {"version": version("mindspore"), "metadata": facts}
     management = import_module("mindspore.communication.management")
     if management.GlobalComm.INITED:
-        group = management.GlobalComm.WORLD_COMM_GROUP
-        ranks = list(range(management.get_group_size()))
-        backend = str(management.GlobalComm.BACKEND)
-        described["groups"] = {group: {"ranks": ranks, "backend": backend}}
-        facts["world_size"] = len(ranks)
+        described["groups"] = _groups(management)
+        facts["world_size"] = management.get_group_size()
     return described
 
 
+def _groups(management: Any) -> dict[str, Any]:
+    """Return ranks and backend of the groups that were made here, by name."""
+    backend = str(management.GlobalComm.BACKEND)
+    world = list(range(management.get_group_size()))
+    ranks = {management.GlobalComm.WORLD_COMM_GROUP: world}
+    helper = import_module("mindspore.communication._comm_helper")
+    ranks |= getattr(getattr(helper, "_ExistingGroup", None), "ITEMS", {})
+    return {name: {"ranks": sorted(each), "backend": backend} for name, each in ranks.items()}
+
+
 source = MindSporeSource()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=source.forget)
