@@ -99,103 +99,108 @@ def operators(program: Program, path: Path | None = None) -> pl.DataFrame:
     return spans.filter(pl.col("category").cast(pl.String).is_in(["operator", "communication"]))
 
 
+def spans_of(recording: strobe.Recording, rows: pl.Series) -> pl.DataFrame:
+    return recording.spans().collect()[rows.drop_nulls().to_list()]
+
+
 def full_names(spans: pl.DataFrame) -> list[str]:
     return [json.loads(text)["full_name"] for text in spans["attributes"]]
 
 
 BOTH = """
 ms.set_context(mode=ms.GRAPH_MODE if sys.argv[2] == "graph" else ms.PYNATIVE_MODE)
-step = {"trainer": trainer, "classifier": classifier}[sys.argv[3]]()
-step()
-theirs = ms.profiler.profile(
-    activities=[ms.profiler.ProfilerActivity.CPU],
-    start_profile=False,
-    on_trace_ready=ms.profiler.tensorboard_trace_handler(OUT + "-theirs"),
-)
-theirs.start()
-for _ in range(4):
+for model in (trainer, classifier):
+    step = model()
     step()
-theirs.stop()
-for _ in range(2):
-    with strobe.Profiler(output=OUT, record_shapes=True):
-        for _ in range(4):
-            step()
+    theirs = ms.profiler.profile(
+        activities=[ms.profiler.ProfilerActivity.CPU],
+        start_profile=False,
+        on_trace_ready=ms.profiler.tensorboard_trace_handler(OUT + model.__name__),
+    )
+    theirs.start()
+    for _ in range(4):
+        step()
+    theirs.stop()
+    for _ in range(2):
+        with strobe.Profiler(output=OUT, name=model.__name__, record_shapes=True):
+            for _ in range(4):
+                step()
 """
 
 
-@pytest.mark.parametrize("model", ["trainer", "classifier"])
 @pytest.mark.parametrize("mode", ["graph", "pynative"])
-def test_the_operators_are_those_of_mindspore_profiler(
-    mindspore: Program, mode: str, model: str
-) -> None:
-    run(mindspore, BOTH, mode, model)
+def test_the_operators_are_those_of_mindspore_profiler(mindspore: Program, mode: str) -> None:
+    """Of a training and of an inference."""
+    run(mindspore, BOTH, mode)
 
-    (output,) = Path(f"{mindspore.output}-theirs").glob("*_ascend_ms")
-    details = (output / "FRAMEWORK/cpu_op_detail_info_0.csv").read_text().splitlines()
-    expected = {row["full_op_name"]: row for row in csv.DictReader(details)}
-    times = {name: int(row["op_occurrences"]) for name, row in expected.items()}
-    types: Counter[str] = Counter()
-    for row in expected.values():
-        types[row["op_type"]] += int(row["op_occurrences"])
-    trace = json.loads((output / "ASCEND_PROFILER_OUTPUT/trace_view.json").read_text())
-    drawn = Counter(each["name"] for each in trace if each.get("ph") == "X" and each["pid"] == 2)
-    first, second = mindspore.recordings()
-    for path in (first, second):  # its own profiler has none of a session that follows unasked
-        spans = operators(mindspore, path)
-        assert Counter(full_names(spans)) == times == drawn
-        assert count(spans) == types
+    recordings = mindspore.recordings()
+    for model in ("trainer", "classifier"):
+        (output,) = Path(f"{mindspore.output}{model}").glob("*_ascend_ms")
+        details = (output / "FRAMEWORK/cpu_op_detail_info_0.csv").read_text().splitlines()
+        expected = {row["full_op_name"]: row for row in csv.DictReader(details)}
+        times = {name: int(row["op_occurrences"]) for name, row in expected.items()}
+        types: Counter[str] = Counter()
+        for row in expected.values():
+            types[row["op_type"]] += int(row["op_occurrences"])
+        trace = json.loads((output / "ASCEND_PROFILER_OUTPUT/trace_view.json").read_text())
+        drawn = Counter(
+            each["name"] for each in trace if each.get("ph") == "X" and each["pid"] == 2
+        )
+        first, second = [path for path in recordings if path.name.startswith(model)]
+        for path in (first, second):  # its own profiler has none of a session that follows unasked
+            spans = operators(mindspore, path)
+            assert Counter(full_names(spans)) == times == drawn
+            assert count(spans) == types
 
 
-def test_times_and_shapes_are_those_of_the_files(mindspore: Program) -> None:
+def test_times_are_those_of_mindspore_for_the_same_window(mindspore: Program) -> None:
+    """MindSpore's own table of a window beside ours: it writes six digits."""
     run(
         mindspore,
         """
+import json
 from pathlib import Path
 from strobe.record import recorder
 from strobe.record.source import Wants
 from strobe.sources.mindspore.session import CpuSession
 
-ms.set_context(mode=ms.GRAPH_MODE)
-step = trainer()
-step()
-session = CpuSession(Path(OUT))
-session.start(Wants())
-between = []
-for _ in range(5):
-    before_ns = recorder.core.clock_ns()
+told = {}
+for mode in ("GRAPH_MODE", "PYNATIVE_MODE"):
+    ms.set_context(mode=getattr(ms, mode))
+    step = trainer()
     step()
-    between.append((before_ns, recorder.core.clock_ns()))
-anchors = session.stop()
-import json
-print(json.dumps([between, anchors.marks_ns, anchors.between_ns]))
+    session = CpuSession(Path(OUT + mode))
+    session.start(Wants())
+    between = []
+    for _ in range(5):
+        before_ns = recorder.core.clock_ns()
+        step()
+        between.append((before_ns, recorder.core.clock_ns()))
+    anchors = session.stop()
+    told[mode] = [between, anchors.marks_ns, anchors.between_ns]
+print(json.dumps(told))
 """,
     )
-    events = importer.read(mindspore.output)
-    between, marks_ns, anchors = json.loads(mindspore.printed)
+    for mode, (between, marks_ns, anchors) in json.loads(mindspore.printed).items():
+        folder = Path(f"{mindspore.output}{mode}")
+        events = importer.read(folder)
+        names = [json.loads(events.texts[place])["full_name"] for place in events.attributes]
+        frame = pl.DataFrame({"name": names, "dur_ns": events.dur_ns})
+        total_ns = dict(frame.group_by("name").agg(pl.sum("dur_ns")).iter_rows())
+        details = (folder / "cpu_op_detail_info_0.csv").read_text().splitlines()
+        told_ms = {
+            row["full_op_name"]: float(row["op_total_time(ms)"]) for row in csv.DictReader(details)
+        }
+        assert total_ns.keys() == told_ms.keys()
+        for name, spent_ms in told_ms.items():
+            assert total_ns[name] / 1e6 == pytest.approx(spent_ms, rel=1e-4)
 
-    details = (mindspore.output / "cpu_op_detail_info_0.csv").read_text().splitlines()
-    names = [json.loads(events.texts[place])["full_name"] for place in events.attributes]
-    frame = pl.DataFrame({"name": names, "dur_ns": events.dur_ns})
-    total_ns = dict(frame.group_by("name").agg(pl.sum("dur_ns")).iter_rows())
-    for row in csv.DictReader(details):
-        told_ms = float(row["op_total_time(ms)"])
-        assert total_ns[row["full_op_name"]] / 1e6 == pytest.approx(told_ms, rel=1e-4)
-
-    line = align(np.array(marks_ns), anchors)
-    starts, slack = line.apply(events.start_ns), line.residual_ns
-    per_step = len(starts) // 5
-    for number, (before_ns, after_ns) in enumerate(between):
-        mine = starts[number * per_step : (number + 1) * per_step]
-        assert before_ns - slack <= mine.min() <= mine.max() <= after_ns + slack
-
-    shapes = {
-        names[row]: json.loads(events.texts[place])["shapes"]
-        for row, place in enumerate(events.attributes)
-    }
-    scope = "Default/network-WithLossCell/_backbone-Perceptron/layers-SequentialCell"
-    assert shapes[f"{scope}/0-Dense/MatMul-op0"] == [[3, 6], [5, 6], None, None]
-    assert shapes[f"{scope}/2-Dense/MatMul-op0"] == [[3, 5], [2, 5], None, None]
-    assert shapes["Default/optimizer-SGD/SGD-op0"][0] in ([2], [5], [2, 5], [5, 6])
+        line = align(np.array(marks_ns), anchors)
+        starts, slack = line.apply(events.start_ns), line.residual_ns
+        per_step = len(starts) // 5
+        for number, (before_ns, after_ns) in enumerate(between):
+            mine = starts[number * per_step : (number + 1) * per_step]
+            assert before_ns - slack <= mine.min() <= mine.max() <= after_ns + slack
 
 
 def test_a_training_has_phases_layers_memory_and_steps(mindspore: Program) -> None:
@@ -206,7 +211,9 @@ ms.set_context(mode=ms.GRAPH_MODE)
 step = trainer()
 step()
 for _ in range(2):
-    with strobe.Profiler(output=OUT, profile_memory=True, with_modules=True):
+    with strobe.Profiler(
+        output=OUT, profile_memory=True, with_modules=True, record_shapes=True
+    ):
         for _ in range(3):
             step()
 assert "__call__" not in vars(nn.TrainOneStepCell) and "__call__" not in vars(nn.Optimizer)
@@ -227,6 +234,18 @@ assert "__call__" not in vars(nn.TrainOneStepCell) and "__call__" not in vars(nn
         steps = recording.steps().collect()
         assert steps["kind"].to_list() == ["optimizer"] * 3
         memory = recording.allocations().collect()
+        owners = spans_of(recording, memory["span"])
+        assert "MatMul" in set(owners["name"])
+        assert set(owners["category"]) == {"operator"}
+        scope = "Default/network-WithLossCell/_backbone-Perceptron/layers-SequentialCell"
+        given = {
+            name: json.loads(text)
+            for name, text in zip(full_names(spans), spans["attributes"], strict=True)
+        }
+        product = given[f"{scope}/0-Dense/MatMul-op0"]
+        assert product["shapes"] == [[3, 6], [5, 6], None, None]
+        assert product["dtypes"] == ["float32", "float32", None, None]
+        assert given["Default/optimizer-SGD/AssignAdd-op0"]["dtypes"] == ["int32", "int32", None]
         assert memory["allocated_bytes"].min() > 0
         assert memory["allocated_bytes"].to_list() == memory["bytes"].cum_sum().to_list()
         assert memory["start_ns"].is_sorted()
@@ -288,38 +307,193 @@ with strobe.Profiler(output=OUT, name="again", data_process=True):
     }
     assert "which MindSpore ignores on a CPU" in notes["whole"]["mindspore"]
     assert "sink" not in notes["again"]["mindspore"]
-    counters = mindspore.open(found["whole"]).counters().collect()
-    assert {name for name in counters["name"] if "queue" in name} == {
-        "MindData queue Batch(id=0)",
-        "MindData queue Map(id=1)",
-        "MindData queue Generator(id=2)",
-    }
-    assert counters["value"].min() >= 0
-    assert "started twice" in notes["again"]["data_process"]
+    for name in ("whole", "again"):
+        counters = mindspore.open(found[name]).counters().collect()
+        assert {each for each in counters["name"] if "queue" in each} == QUEUES
+        assert counters["value"].min() >= 0
 
 
-def test_a_loop_by_hand_has_steps(mindspore: Program) -> None:
+QUEUES = {
+    "MindData queue Batch(id=0)",
+    "MindData queue Map(id=1)",
+    "MindData queue Generator(id=2)",
+}
+
+
+def test_pipelines_are_profiled_in_every_window(mindspore: Program) -> None:
+    """MindSpore itself crashes in each of these cases, or has nothing."""
     run(
         mindspore,
         """
+import gc
+
+def batches(number, rows=10**6):
+    def slow():
+        for row in range(rows):
+            time.sleep(0.002)
+            yield np.full((6,), row, np.float32), np.ones((2,), np.float32)
+    pipeline = ds.GeneratorDataset(slow, ["x", "y"], shuffle=False, num_parallel_workers=1)
+    pipeline = pipeline.map(lambda x: x * 2, ["x"], num_parallel_workers=1).batch(4)
+    return pipeline.create_tuple_iterator(num_epochs=1, output_numpy=True)
+
+def take(rows, seconds=0.4):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        next(rows)
+
+schedule = strobe.schedule(wait=1, warmup=0, active=1, repeat=3)
+with strobe.Profiler(output=OUT, name="windows", schedule=schedule, data_process=True) as profiler:
+    profiler.step()
+    rows = batches(0)
+    for _ in range(5):
+        take(rows)
+        profiler.step()
+with strobe.Profiler(output=OUT, name="stopped", data_process=True):
+    take(rows)
+rows = None
+gc.collect()
+with strobe.Profiler(output=OUT, name="epochs", data_process=True):
+    for _ in range(2):
+        for _ in batches(0, 200):
+            pass
+        gc.collect()
+assert ds.config.get_monitor_sampling_interval() == 1000
+os._exit(0)  # the generator of the first has not ended
+""",
+        exits=0,
+    )
+    found: dict[str, list[Path]] = {}
+    for path in mindspore.recordings():
+        found.setdefault(path.name.partition("-")[0], []).append(path)
+    assert len(found["windows"]) == 3
+    for path in [*found["windows"], *found["epochs"]]:
+        counters = mindspore.open(path).counters().collect()
+        assert {each for each in counters["name"] if "queue" in each} == QUEUES
+        queue = counters.filter(pl.col("name") == "MindData queue Batch(id=0)")["start_ns"]
+        assert queue.n_unique() == len(queue)
+    (path,) = found["stopped"]
+    notes = dict(mindspore.open(path).completeness().select("source", "note").iter_rows())
+    assert "would crash" in notes["data_process"]
+
+
+def test_a_loop_by_hand_has_steps_phases_and_inputs(mindspore: Program) -> None:
+    """PyNative mode, whose operators MindSpore's profiler tells no inputs of."""
+    run(
+        mindspore,
+        """
+from contextlib import nullcontext
+from mindspore._c_expression import _DispatchGuardStack as modes
 ms.set_context(mode=ms.PYNATIVE_MODE)
-model, loss = Perceptron(), nn.MSELoss()
-optimizer = nn.Momentum(model.trainable_params(), 0.1, 0.9)
-gradients = ms.value_and_grad(lambda x, y: loss(model(x), y), None, optimizer.parameters)
-with strobe.Profiler(output=OUT, record_shapes=True):
-    for x, y in dataset().create_tuple_iterator(num_epochs=1):
-        _, changes = gradients(x, y)
-        optimizer(changes)
+
+def train(context):
+    ms.set_seed(1)
+    np.random.seed(1)
+    model, loss = Perceptron(), nn.MSELoss()
+    optimizer = nn.Momentum(model.trainable_params(), 0.1, 0.9)
+    gradients = ms.value_and_grad(lambda x, y: loss(model(x), y), None, optimizer.parameters)
+    values = []
+    with context:
+        for x, y in dataset().create_tuple_iterator(num_epochs=1):
+            value, changes = gradients(x, y)
+            clipped = ops.clip_by_global_norm(changes, 1.0)
+            optimizer(clipped)
+            values.append(value)
+    assert modes.depth() == 0
+    return [value.asnumpy().tolist() for value in values]
+
+plain = train(nullcontext())
+assert train(strobe.Profiler(output=OUT, record_shapes=True)) == plain
+
+class Theirs(ms.MsDispatchMode):
+    pass
+
+with Theirs():
+    profiler = strobe.Profiler(output=OUT + "-theirs", record_shapes=True)
+    profiler.start()
+    ones = ops.relu(Tensor(np.ones((2, 2), np.float32)))
+    with Theirs():
+        profiler.stop()  # ours lies below, and leaves when it is called
+        ops.relu(ones)
+        assert modes.depth() == 3
+    ops.relu(ones)
+    assert modes.depth() == 1
+assert modes.depth() == 0
+
+try:
+    with strobe.Profiler(output=OUT + "-error"):
+        ops.relu(ones)
+        ops.index_select(Tensor(np.ones((3, 6), np.float32)), 0, Tensor([7], ms.int32))
+    print("lost")
+except (RuntimeError, ValueError, IndexError) as error:
+    print("the program's own error" if "Gather" in str(error) else error)
 """,
     )
+    assert mindspore.printed.strip() == "the program's own error"
     recording = mindspore.open()
     steps = recording.steps().collect()
     assert steps["kind"].to_list() == ["optimizer"] * 6
     spans = mindspore.spans()
     assert count(spans)["Optimizer.step#Momentum"] == 6
+    assert count(spans)["grad"] == 6
     assert count(spans)["enumerate(Dataset)#TupleIterator"] == 7  # the last finds the end
     notes = dict(recording.completeness().select("source", "note").iter_rows())
-    assert "PyNative" in notes["record_shapes"]
+    assert "record_shapes" not in notes
+    found = operators(mindspore)
+    told = [json.loads(text) for text in found["attributes"]]
+    products = [
+        (phase, each["shapes"][:2], each["dtypes"][:2])
+        for name, phase, each in zip(found["name"], found["phase"], told, strict=True)
+        if name == "MatMul"
+    ]
+    single = ["float32", "float32"]
+    # Of x (4, 6) and weights (5, 6) and (2, 5): what the chain rule asks for.
+    assert products == 6 * [
+        ("forward", [[4, 6], [5, 6]], single),
+        ("forward", [[4, 5], [2, 5]], single),
+        ("backward", [[4, 2], [2, 5]], single),
+        ("backward", [[4, 2], [4, 5]], single),
+        ("backward", [[4, 5], [4, 6]], single),
+    ]
+    phases = {name: set(part["phase"]) for (name,), part in found.group_by("name")}
+    assert phases["ReLU"] == {"forward"}
+    assert phases["ReluGrad"] == phases["BiasAddGrad"] == {"backward"}
+    assert phases["ApplyMomentum"] == {"optimizer"}
+
+
+def test_a_window_is_bounded(mindspore: Program) -> None:
+    """Even where the program calls nothing: what MindSpore holds must not grow for ever."""
+    run(
+        mindspore,
+        """
+from strobe.sources.mindspore.source import source
+ms.set_context(mode=ms.GRAPH_MODE)
+step = trainer()
+step()
+with strobe.Profiler(output=OUT, profile_memory=True, record_shapes=True):
+    step()
+    while not source._session.is_paused:
+        time.sleep(0.01)
+    ended_ns = time.monotonic_ns()
+    step()
+    step()
+with strobe.Profiler(output=OUT, name="again"):
+    step()
+print(ended_ns)
+""",
+        env={"STROBE_MINDSPORE_SECONDS": "3"},
+    )
+    assert "3 s of a window at most" in mindspore.said
+    first, again = sorted(mindspore.recordings(), key=lambda path: path.name.startswith("again"))
+    assert count(operators(mindspore, first))["AssignAdd"] == 1
+    assert count(operators(mindspore, again))["AssignAdd"] == 1
+    memory = mindspore.open(first).allocations().collect()
+    assert 0 < memory["start_ns"].max() <= int(mindspore.printed)
+    notes = {
+        path: " ".join(mindspore.open(path).completeness()["note"].drop_nulls())
+        for path in (first, again)
+    }
+    assert "STROBE_MINDSPORE_SECONDS" in notes[first]
+    assert "STROBE_MINDSPORE_SECONDS" not in notes[again]
 
 
 def test_steps_are_counted_without_a_change(mindspore: Program) -> None:
@@ -410,27 +584,30 @@ def test_collectives_of_two_ranks(mindspore: Program) -> None:
     script = mindspore.write(
         MODELS
         + """
-from mindspore.communication import init
-ms.set_context(mode=ms.GRAPH_MODE)
+from mindspore.communication import create_group, init
 init()
+create_group("pair", [0, 1])
 ms.set_auto_parallel_context(parallel_mode=ms.ParallelMode.DATA_PARALLEL)
 
 class Sum(nn.Cell):
     def __init__(self):
         super().__init__()
         self.layer = nn.Dense(6, 5)
-        self.sum = ops.AllReduce()
+        self.sum = ops.AllReduce(group="pair")
+        self.clip = ops.ReLU().shard(((1, 1),))
         self.gather = ops.AllGather()
 
     def construct(self, x):
-        return self.gather(self.sum(self.layer(x)))
+        return self.gather(self.sum(self.clip(self.layer(x))))
 
-model = Sum()
 x = Tensor(np.ones((3, 6), np.float32))
-model(x).asnumpy()
-with strobe.Profiler(output=OUT, record_shapes=True):
-    for _ in range(2):
-        model(x).asnumpy()
+for mode in (ms.GRAPH_MODE, ms.PYNATIVE_MODE):
+    ms.set_context(mode=mode)
+    model = Sum()
+    model(x).asnumpy()
+    with strobe.Profiler(output=OUT, record_shapes=True, name=f"mode{mode}"):
+        for _ in range(2):
+            model(x).asnumpy()
 """
     )
     with socket.socket() as free:
@@ -450,15 +627,20 @@ with strobe.Profiler(output=OUT, record_shapes=True):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     paths = find_recordings(mindspore.output)
-    assert len(paths) == 2
+    assert len(paths) == 4
     for path in paths:
         recording = mindspore.open(path)
         found = recording.collectives().collect()
         assert found["name"].to_list() == ["all_reduce", "all_gather"] * 2
         assert (found["dur_ns"] > 0).all()
-        spans = operators(mindspore, path)
-        exchanged = spans.filter(pl.col("category") == "communication")
-        assert json.loads(exchanged["attributes"][0])["shapes"] == [[3, 5]]
+        assert found["group"].to_list() == ["pair", "mccl_world_group"] * 2
+        assert found["ranks"].to_list() == ["[0, 1]"] * 4
+        assert found["bytes"].to_list() == [3 * 5 * 4] * 4
+        assert found["dtype"].to_list() == ["float32"] * 4
+        assert found["backend"].to_list() == ["mccl"] * 4
         facts = dict(recording.metadata().collect().iter_rows())
         assert facts["mindspore_parallel_mode"] == "data_parallel"
         assert facts["mindspore_world_size"] == "2"
+        if facts["mindspore_mode"] == "graph":
+            spans = operators(mindspore, path).filter(pl.col("name") == "ReLU")
+            assert json.loads(spans["attributes"][0])["strategy"] == [[1, 1]]
