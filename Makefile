@@ -8,7 +8,7 @@ ARGS ?=
 # Tests that run at once, one per core; make test JOBS=0 for one after the other
 JOBS ?= auto
 # Frameworks to measure beside, each in an environment of its own; PEERS= for none
-PEERS ?= torch paddle jax
+PEERS ?= torch paddle jax mindspore
 
 ENVIRONMENT = $(PYTHON) tools/environment.py
 # $(call in,NAME) goes before a program of that environment.

@@ -51,6 +51,7 @@ ENVIRONMENTS = {
     "bench-torch": Environment(requirements=("torch",), install="wheel"),
     "bench-paddle": Environment(requirements=("paddle",), install="wheel"),
     "bench-jax": Environment(requirements=("jax",), install="wheel"),
+    "bench-mindspore": Environment(requirements=("mindspore",), install="wheel"),
     "wheel": Environment(requirements=("test",), install="wheel"),
     "consumers": Environment(requirements=("test",), bare=("consumers",), install="wheel"),
     "pure": Environment(requirements=("test",), install="wheel", build="pure"),

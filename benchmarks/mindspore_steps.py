@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What profiling a training step of MindSpore costs: strobe beside mindspore.profiler.
+
+One process, one thread, an MLP in graph mode on the CPU. All ways of profiling it are measured in
+every round, in a new order each time, after some steps to warm up; what a way adds is its CPU time
+less that of the round's bare steps. Then both record the same number of steps: how long stop()
+takes, and how long it is from there to a table: strobe's operators, MindSpore's analyse(). Prints
+one JSON object.
+"""
+
+import contextlib
+import gc
+import json
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import mindspore
+import numpy as np
+from mindspore import nn
+from mindspore.profiler import ProfilerActivity, profile, tensorboard_trace_handler
+
+import strobe
+
+LAYERS = 8
+WARM_UP, STEPS = 10, 40
+
+# what is asked of both: (strobe's options, mindspore.profiler's)
+ASKED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "plain": ({}, {}),
+    "memory": ({"profile_memory": True}, {"profile_memory": True}),
+}
+
+
+def main() -> None:
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 25
+    steps = int(sys.argv[2]) if len(sys.argv) > 2 else 500
+    sys.executable = ""  # no finalizer beside the measurement, as where no process can be made
+    mindspore.set_device("CPU")
+    mindspore.set_context(mode=mindspore.GRAPH_MODE)
+    train = make_program()
+    train(1)
+    ways: dict[str, Any] = {"bare": contextlib.nullcontext}
+    with tempfile.TemporaryDirectory() as folder:
+        never = strobe.schedule(wait=10**9, warmup=0, active=1)
+        ways["strobe, closed"] = with_strobe(folder, {"schedule": never})
+        for asked, (ours, theirs) in ASKED.items():
+            ways[f"strobe, {asked}"] = with_strobe(folder, ours)
+            ways[f"mindspore, {asked}"] = with_mindspore(folder, theirs)
+        spent: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(rounds):
+            for name in random.sample(list(ways), len(ways)):
+                spent[name].append(measure(train, ways[name]))
+        ends = [measure_ends(train, folder, steps) for _ in range(5)]
+    json.dump(
+        {
+            "mindspore": mindspore.__version__,
+            "rounds": rounds,
+            "steps": steps,
+            "events": ends[0]["events"],
+            "bare_us": statistics.median(spent["bare"]),
+            "added_us": {
+                name: statistics.median(added(spent, name)) for name in ways if name != "bare"
+            },
+            "ratios": {asked: compare(spent, asked) for asked in ASKED},
+            **{name: statistics.median(end[name] for end in ends) for name in ends[0]},
+        },
+        sys.stdout,
+    )
+
+
+def make_program() -> Any:
+    layers: list[nn.Cell] = []
+    for _ in range(LAYERS):
+        layers += [nn.Dense(64, 64), nn.ReLU()]
+    model = nn.SequentialCell(*layers, nn.Dense(64, 10))
+    optimizer = nn.SGD(model.trainable_params(), 0.01)
+    loss = nn.WithLossCell(model, nn.MSELoss())
+    step = nn.TrainOneStepCell(loss, optimizer)
+    step.set_train()
+    inputs = mindspore.Tensor(np.random.randn(32, 64).astype(np.float32))
+    targets = mindspore.Tensor(np.random.randn(32, 10).astype(np.float32))
+
+    def train(steps: int) -> None:
+        for _ in range(steps):
+            step(inputs, targets).asnumpy()
+
+    return train
+
+
+def with_strobe(folder: str, options: dict[str, Any]) -> Any:
+    return lambda: strobe.Profiler(output=folder, **options)
+
+
+def with_mindspore(folder: str, options: dict[str, Any]) -> Any:
+    def make() -> Any:
+        return profile(
+            activities=[ProfilerActivity.CPU],
+            start_profile=False,
+            on_trace_ready=tensorboard_trace_handler(f"{folder}/theirs", analyse_flag=False),
+            **options,
+        )
+
+    return make
+
+
+def measure(train: Any, way: Any) -> float:
+    """Return the microseconds of CPU time of one step, of the whole process."""
+    gc.collect()
+    with paused_gc(), way():
+        train(WARM_UP)
+        began = time.process_time()
+        train(STEPS)
+        return (time.process_time() - began) / STEPS * 1e6
+
+
+def measure_ends(train: Any, folder: str, steps: int) -> dict[str, float]:
+    """Return the milliseconds of both stop(), and from there to a table, of the same steps."""
+    ours = strobe.Profiler(output=folder)
+    ours.start()
+    train(steps)
+    began = time.perf_counter()
+    ours.stop()
+    stopped = time.perf_counter()
+    table = ours.recording.operators()
+    read = time.perf_counter()
+    theirs = with_mindspore(folder, {})()
+    theirs.start()
+    train(steps)
+    before = time.perf_counter()
+    theirs.stop()
+    after = time.perf_counter()
+    analysed_ms = analyse(train, folder, steps)
+    own_stop_ms = (after - before) * 1e3
+    return {
+        "events": int(table["calls"].sum()),
+        "stop_ms": (stopped - began) * 1e3,
+        "own_stop_ms": own_stop_ms,
+        "table_ms": (read - stopped) * 1e3,
+        "analyse_ms": analysed_ms - own_stop_ms,
+    }
+
+
+def analyse(train: Any, folder: str, steps: int) -> float:
+    """Return the milliseconds of mindspore.profiler's stop() with its analyse()."""
+    output = Path(folder) / f"analysed{time.monotonic_ns()}"
+    theirs = profile(
+        activities=[ProfilerActivity.CPU],
+        start_profile=False,
+        on_trace_ready=tensorboard_trace_handler(str(output)),
+    )
+    theirs.start()
+    train(steps)
+    began = time.perf_counter()
+    theirs.stop()
+    return (time.perf_counter() - began) * 1e3
+
+
+@contextlib.contextmanager
+def paused_gc() -> Iterator[None]:
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def added(spent: dict[str, list[float]], name: str) -> list[float]:
+    return [on - off for on, off in zip(spent[name], spent["bare"], strict=True)]
+
+
+def compare(spent: dict[str, list[float]], asked: str) -> dict[str, float]:
+    """Return ours / MindSpore's of the medians of what is added, and where 95 % of resamples lie."""
+    pairs = list(
+        zip(added(spent, f"strobe, {asked}"), added(spent, f"mindspore, {asked}"), strict=True)
+    )
+    drawn = sorted(ratio(random.choices(pairs, k=len(pairs))) for _ in range(4000))
+    return {"ratio": ratio(pairs), "low": drawn[100], "high": drawn[-101]}
+
+
+def ratio(pairs: list[tuple[float, float]]) -> float:
+    ours, theirs = zip(*pairs, strict=True)
+    return statistics.median(ours) / statistics.median(theirs)
+
+
+if __name__ == "__main__":
+    main()
