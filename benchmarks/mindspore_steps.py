@@ -175,7 +175,7 @@ def added(spent: dict[str, list[float]], name: str) -> list[float]:
 
 
 def compare(spent: dict[str, list[float]], asked: str) -> dict[str, float]:
-    """Return ours / MindSpore's of the medians of what is added, and where 95 % of resamples lie."""
+    """Return ours / theirs of the medians of what is added, and where 95 % of resamples lie."""
     pairs = list(
         zip(added(spent, f"strobe, {asked}"), added(spent, f"mindspore, {asked}"), strict=True)
     )

@@ -569,12 +569,13 @@ ms.set_context(mode=ms.GRAPH_MODE)
 step = trainer()
 source._device = lambda: "Ascend"
 for _ in range(2):
-    with strobe.Profiler(output=OUT):
+    with strobe.Profiler(output=OUT, data_process=True, record_shapes=True):
         step()
 """,
     )
     for path in mindspore.recordings():
         recording = strobe.open(path)
+        assert "data_process" not in recording.completeness()["source"]
         (kept,) = path.glob("mindspore-*/**/cpu_op_execute_timestamp_0.txt")
         assert "SGD-op0" in kept.read_text()
         assert "kept in the recording" in "".join(recording.completeness()["note"].drop_nulls())

@@ -131,8 +131,10 @@ def test_calls_tell_inputs_and_phases_in_pynative_mode(tmp_path: Path) -> None:
     (tmp_path / "dispatch_inputs.json").write_text(json.dumps(kinds))
     np.array([0, 1, 2, 3, 4, 5], np.int32).tofile(tmp_path / "dispatch_calls.bin")
 
-    found = attributes(mindspore.read(tmp_path))
+    events = mindspore.read(tmp_path)
+    found = attributes(events)
 
+    assert events.notes == ("inputs of 2 operators of PyNative mode are unknown",)
     assert [(each["full_name"], each.get("phase", "by order")) for each in found] == [
         ("Cast", None),  # one call and two launches: nobody knows whose
         ("MatMul", "by order"),

@@ -345,7 +345,16 @@ def _match_calls(
         if len(made) == len(rows_of.get(kind, [])):
             for row, call in zip(rows_of[kind], made, strict=True):
                 found[row] = call
+    unclear = [row for row, which in enumerate(trace.which.tolist()) if _is_bare(trace, which)]
+    unclear = [row for row in unclear if found[row] < 0]
+    if kinds and unclear:
+        trace.notes.append(f"inputs of {len(unclear)} operators of PyNative mode are unknown")
     return found
+
+
+def _is_bare(trace: _Trace, which: int) -> bool:
+    """Say whether MindSpore tells nothing but its type, as of what PyNative mode calls."""
+    return "/" not in trace.full_names[which]
 
 
 def _runs(name: str, types: dict[str, list[int]]) -> str:

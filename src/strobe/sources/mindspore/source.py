@@ -137,7 +137,7 @@ class MindSporeSource:
         if self._wants is None:
             return
         wants, self._wants = self._wants, None
-        if wants.loading:
+        if wants.loading and not isinstance(self._session, DeviceSession):
             self._stop_pipeline()
         self._stop_session()
 
