@@ -56,9 +56,9 @@ class Opening:
         return self._tables
 
     def _run(self) -> None:
-        from strobe.finalize.run import finalize
-
         try:
+            from strobe.finalize.run import finalize
+
             self._tables = finalize(self._recording, self._tell, self._take)
         except _CancelledError:
             pass
