@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 COMPILER = os.environ.get("CC", "gcc")
 
 
+@pytest.mark.again
 @pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"no C compiler ({COMPILER})")
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 def test_the_c_core_passes_its_own_tests() -> None:
