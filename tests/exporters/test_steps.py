@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import strobe
+from programs import TIMEOUT_SECONDS
 from strobe.exporters import chrome, perfetto
 
 
@@ -16,7 +17,7 @@ def make_recording(output: Path) -> strobe.Recording:
 
     def serve() -> None:
         with profiler.request():
-            everybody.wait(10)
+            everybody.wait(TIMEOUT_SECONDS)
 
     with profiler:
         profiler.step(num_samples=8)

@@ -170,7 +170,7 @@ def test_torch_profiler_starts_in_threads_that_were_recorded(tmp_path: Path) -> 
     def work() -> None:
         torch.empty(1000).exp()
         recorded.set()
-        stopped.wait(60)
+        stopped.wait(400)
         with torch.profiler.profile(profile_memory=True) as profile:
             torch.empty(1000).exp()
         names.extend(each.name() for each in profile.profiler.kineto_results.events())
@@ -179,7 +179,7 @@ def test_torch_profiler_starts_in_threads_that_were_recorded(tmp_path: Path) -> 
     thread = threading.Thread(target=work)
     with strobe.Profiler(output=tmp_path, profile_memory=True):
         thread.start()
-        recorded.wait(60)
+        recorded.wait(400)
     stopped.set()
     thread.join()
 
