@@ -15,5 +15,5 @@ settings.register_profile("brief", PATIENT, max_examples=10)
 settings.load_profile("strobe")
 
 # What a program of a test does in a second may take minutes there, and is to be recorded whole.
-for framework in ("JAX", "PADDLE"):
+for framework in ("JAX", "MINDSPORE", "PADDLE"):
     os.environ.setdefault(f"STROBE_{framework}_SECONDS", "3600")
