@@ -48,11 +48,11 @@ def test_a_missing_table_is_an_error_and_leaves_no_file(
     name: str, tables: Path, tmp_path: Path
 ) -> None:
     for file in tables.glob("*.parquet"):
-        if file.stem != "counters":
+        if file.stem != "threads":
             (tmp_path / file.name).symlink_to(file)
     target = tmp_path / "out"
 
-    with pytest.raises(FormatError, match="counters"):
+    with pytest.raises(FormatError, match="threads"):
         find(name).write(tmp_path, target, silent)
 
     assert [file for file in tmp_path.rglob("*.part") if file.is_file()] == []

@@ -31,7 +31,7 @@ class Exporter(Protocol):
         """
 
 
-NAMES = ("chrome", "perfetto", "csv", "parquet")
+NAMES = ("chrome", "perfetto", "csv", "parquet", "paddle", "paddle_pb")
 
 
 def find_exporter(name: str) -> Exporter:

@@ -119,7 +119,8 @@ def read_metadata(tables: Path) -> dict[str, str]:
 def read_number(metadata: dict[str, str], key: str) -> int | None:
     """Return a number of the metadata, None if it is not there or no integer."""
     text = metadata.get(key, "")
-    return int(text) if re.fullmatch(r"-?\d{1,18}", text) else None
+    number = int(text) if re.fullmatch(r"-?\d{1,19}", text) else None
+    return number if number is not None and abs(number) < 1 << 63 else None
 
 
 def numbers(column: pl.Series) -> Any:

@@ -35,7 +35,7 @@ from strobe.model.text import escape
 from strobe.store import log as chunk_log
 from strobe.store import places
 from strobe.store.log import ProcessLog
-from strobe.store.manifest import Manifest
+from strobe.store.manifest import IMPORTED, Manifest
 from strobe.store.parquet import ROW_GROUP_ROWS, Coded, Column, TableWriter
 from strobe.store.tables import empty, file_path, file_schema
 
@@ -371,7 +371,7 @@ def _notes(
             reason = _failure(process.failed_errno)
             notes.append(f"process {process.process.get('pid')} could not write ({reason})")
         notes += process.faults
-    if not processes:
+    if not processes and manifest.recorder != IMPORTED:
         notes.append("the log is gone")
     if manifest.stats.get("failed_errno") and not any(p.failed_errno for p in processes):
         reason = _failure(manifest.stats["failed_errno"])

@@ -44,6 +44,7 @@ READERS: dict[str, tuple[str, dict[str, Any]]] = {
     "xspace": ("xspace", {"shapes": False}),
     "xspace with shapes": ("xspace", {}),
     "paddle": ("paddle", {}),
+    "paddle JSON": ("paddle_json", {}),
     "mindspore": ("mindspore", {}),
     "minddata": ("minddata", {}),
 }

@@ -9,6 +9,7 @@ import sys
 import traceback
 import zlib
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -142,13 +143,21 @@ def _export(recording: Path, tables: Path) -> None:
     """Carry out what the profiler's on_trace_ready declared."""
     from strobe.exporters import find_exporter
 
-    for wanted in manifest.read(recording).exports:
+    content = manifest.read(recording)
+    for wanted in content.exports:
         exporter = find_exporter(wanted["format"])
         folder = Path(wanted["directory"])
         folder.mkdir(parents=True, exist_ok=True)
-        target = folder / f"{recording.name}{exporter.SUFFIX}"
+        name = f"{wanted['prefix']}_time_{_when(content)}" if "prefix" in wanted else recording.name
+        target = folder / f"{name}{exporter.SUFFIX}"
         if not target.exists():
             exporter.write(tables, target, lambda _stage, _share: None)
+
+
+def _when(content: manifest.Manifest) -> str:
+    """Return when a recording ended, local time to the microsecond."""
+    wall_ns = (content.stop or content.start).wall_ns
+    return datetime.fromtimestamp(wall_ns / 1e9).strftime("%Y_%m_%d_%H_%M_%S_%f")
 
 
 @contextlib.contextmanager

@@ -73,6 +73,7 @@ _RUN = "StandaloneExecutor::run"
 _COMPILED_RUN = "interpreter_core_run"
 """A static program, and a part of one that was compiled from dygraph, in the thread that runs it;
 its operators may be on others."""
+_STEP = re.compile(r"ProfileStep#(\d{1,18})")
 _PLACE = re.compile(r"Place\((\w+)(?::(\d+))?\)")
 _PINNED = ("cpu", "gpu_pinned", "xpu_pinned")
 
@@ -151,6 +152,15 @@ class Trace:
     memory: MemoryEvents
     extra_info: dict[str, str]
     device_properties: list[dict[str, Any]]
+
+    def window(self) -> tuple[int, int]:
+        """Return when the first event began and the last one ended; (0, 0) if there are none."""
+        times = (
+            *(self.host.start_ns, self.host.end_ns, self.device.start_ns, self.device.end_ns),
+            self.memory.time_ns,
+        )
+        every = np.concatenate(times)
+        return (int(every.min()), int(every.max())) if len(every) else (0, 0)
 
 
 def read(path: Path) -> Events:
@@ -662,9 +672,12 @@ def _flat(inputs: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value}
 
 
-def _meaning(kind: str, name: str) -> tuple[str, dict[str, str]]:
+def _meaning(kind: str, name: str) -> tuple[str, dict[str, Any]]:
     """Return the category, and the attributes: Paddle's type, and the phase if it tells one."""
-    attributes = {"type": kind}
+    attributes: dict[str, Any] = {"type": kind}
+    step = _STEP.fullmatch(name) if kind == "ProfileStep" else None
+    if step:
+        attributes["step_num"] = int(step[1])
     if kind in _PHASE:
         attributes["phase"] = _PHASE[kind]
     elif kind == "Operator" and _OPTIMIZER.fullmatch(name):

@@ -224,6 +224,11 @@ class Profiler:
             raise UsageError(message) from None
 
     @property
+    def is_started(self) -> bool:
+        """Whether it has been started and not stopped, by this process."""
+        return self._is_started()
+
+    @property
     def recordings(self) -> list[Recording]:
         """The recordings of the rounds that have ended since start(), their data read when used."""
         from strobe.session.recording import Recording

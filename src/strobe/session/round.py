@@ -137,6 +137,8 @@ def _describe(
     exports = []
     if isinstance(handler, Export):
         exports.append({"format": handler.format, "directory": str(handler.directory)})
+        if handler.prefix:
+            exports[-1]["prefix"] = handler.prefix
     return manifest.Manifest(
         id=recording_id,
         name=options.name or _script_name(),

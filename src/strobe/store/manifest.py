@@ -18,6 +18,8 @@ from strobe.store.layout import FORMAT_VERSION
 from strobe.store.upgrade import upgrade
 
 FILE_NAME = "strobe.json"
+IMPORTED = "none"
+"""The recorder of what another tool's file was made into."""
 
 
 @dataclass(frozen=True, kw_only=True)

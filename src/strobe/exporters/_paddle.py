@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What both formats of Paddle's profiler hold: events of its types, memory, and a few facts.
+
+Unlike other formats these need all events at once, since Paddle's types follow from the whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from strobe.analysis.paddle_events import SPAN_COLUMNS, PaddleEvents, paddle_events
+from strobe.exporters._lanes import Lanes, read_lanes
+from strobe.exporters._rows import Int64, read_metadata, read_number
+from strobe.model.paddle import PROCESS_USE, SYSTEM_USE
+from strobe.model.paddle import TracerMemEventType as Memory
+from strobe.store.tables import scan
+
+VERSION = "1.0.2"
+"""Of the format that Paddle 2.5 to 3.3 write."""
+_SPAN_INDEX = "span_index"
+
+
+@dataclass(frozen=True)
+class Content:
+    """What is to be written."""
+
+    events: PaddleEvents
+    lanes: Lanes
+    lane: Int64
+    """Place of each event's lane in `lanes`."""
+    pid: Int64
+    """Of each event, as the file is to have it."""
+    memory: pl.DataFrame
+    """By time: start_ns, type, bytes, address, place, lane, pid, span, and four sums."""
+    wall_ns: int
+    """Add it to a time to have the wall clock's."""
+    span_index: int
+    extra_info: dict[str, str]
+
+
+def read_events(tables: Path) -> PaddleEvents:
+    """Return the events of a recording."""
+    spans = scan(tables, "spans").select(SPAN_COLUMNS).collect()
+    steps = scan(tables, "steps").collect()
+    links = scan(tables, "links").collect()
+    return paddle_events(spans, steps, links, _window(tables, spans))
+
+
+def read_content(tables: Path) -> Content:
+    """Return all that is to be written."""
+    metadata = read_metadata(tables)
+    events = read_events(tables)
+    lanes = read_lanes(tables)
+    lane = lanes.number(events.rows["lane"]).astype(np.int64)
+    pids = np.array([lanes.processes[each.process].pid for each in lanes.lanes], np.int64)
+    first_ns = read_number(metadata, "start_ns") or 0
+    wall = metadata.get("start_wall_ns", "")
+    names = {str(each.tid): each.name for each in lanes.lanes[: lanes.steps]}
+    use = {key: metadata[key] for key in (PROCESS_USE, SYSTEM_USE) if metadata.get(key)}
+    return Content(
+        events=events,
+        lanes=lanes,
+        lane=lane,
+        pid=pids[lane],
+        memory=_memory(tables, events, lanes, pids),
+        wall_ns=int(wall) - first_ns if wall.isdecimal() else 0,
+        span_index=read_number(metadata, _SPAN_INDEX) or 0,
+        extra_info={**names, **use},
+    )
+
+
+def _window(tables: Path, spans: pl.DataFrame) -> tuple[int, int]:
+    metadata = read_metadata(tables)
+    first_ns, last_ns = read_number(metadata, "start_ns"), read_number(metadata, "end_ns")
+    if first_ns is not None and last_ns is not None:
+        return first_ns, last_ns
+    start_ns = spans["start_ns"].to_numpy()
+    end_ns = start_ns + spans["dur_ns"].to_numpy()
+    return (int(start_ns.min()), int(end_ns.max())) if len(start_ns) else (0, 0)
+
+
+def _memory(tables: Path, events: PaddleEvents, lanes: Lanes, pids: Int64) -> pl.DataFrame:
+    """Return what was allocated and freed, then what was reserved, as Paddle tells it."""
+    held = scan(tables, "allocations").filter(pl.col("tid").is_not_null()).collect()
+    if events.end_ns is not None:
+        held = held.filter(pl.col("start_ns") < events.end_ns)
+    lane = lanes.number(held["lane"])
+    place = pl.concat_str(pl.lit("Place(gpu:"), pl.col("device"), pl.lit(")")).fill_null(
+        "Place(cpu)"
+    )
+    held = held.with_columns(
+        pl.Series("lane", lane),
+        pl.Series("pid", pids[lane]),
+        pl.col("address").fill_null(0),
+        place=place,
+        current_allocated=pl.col("allocated_bytes").fill_null(0).clip(0),
+        current_reserved=pl.col("reserved_bytes").fill_null(0).clip(0),
+    ).with_columns(
+        peak_allocated=pl.col("current_allocated").cum_max().over("place"),
+        peak_reserved=pl.col("current_reserved").cum_max().over("place"),
+    )
+    reserved = held.with_columns(bytes=pl.col("current_reserved").diff().over("place").fill_null(0))
+    both = pl.concat(
+        [
+            held.with_columns(type=_kind(Memory.Allocate, Memory.Free)),
+            reserved.filter(pl.col("bytes") != 0).with_columns(
+                type=_kind(Memory.ReservedAllocate, Memory.ReservedFree)
+            ),
+        ]
+    )
+    return both.sort("start_ns", maintain_order=True)
+
+
+def _kind(grown: Memory, shrunk: Memory) -> pl.Expr:
+    return (
+        pl.when(pl.col("bytes") >= 0).then(pl.lit(int(grown))).otherwise(pl.lit(int(shrunk)))
+    ).cast(pl.Int64)

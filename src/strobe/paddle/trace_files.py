@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Handlers that write each round in a format of Paddle's."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from strobe.errors import CaptureError, UsageError
+from strobe.session.handlers import Export
+from strobe.session.paddle import FORMATS
+
+_SUFFIX = "paddle_trace"
+
+
+class FolderError(CaptureError, RuntimeError):
+    """A folder cannot be made; a RuntimeError, as Paddle's document has it."""
+
+
+@dataclass(frozen=True)
+class TraceFiles(Export):
+    """Write each round into a folder: later and elsewhere, or at once when called."""
+
+    suffix: str = "json"
+
+    def __call__(self, profiler: Any) -> None:
+        """Write the last round of a profiler now."""
+        stamp = datetime.now().strftime("%Y_%m_%d_%H_%M_%S_%f")
+        name = f"{self.prefix}_time_{stamp}.{_SUFFIX}.{self.suffix}"
+        profiler.export(str(self.directory / name), self.suffix)
+
+
+def export_chrome_tracing(dir_name: str, worker_name: str | None = None) -> TraceFiles:
+    """Return an on_trace_ready handler: each round becomes a Chrome trace in the folder.
+
+    The files are `<worker>_time_<when>.paddle_trace.json`; the worker's name is `<host>_<pid>`
+    unless given. As on_trace_ready it is carried out by another process after the round; called
+    with the profiler, at once.
+
+    Makes the folder; raises RuntimeError where it cannot, UsageError for what is no path or name.
+    """
+    return _handler("export_chrome_tracing", dir_name, worker_name, "json")
+
+
+def export_protobuf(dir_name: str, worker_name: str | None = None) -> TraceFiles:
+    """Return an on_trace_ready handler: each round becomes `...paddle_trace.pb` in the folder.
+
+    Otherwise as export_chrome_tracing.
+    """
+    return _handler("export_protobuf", dir_name, worker_name, "pb")
+
+
+def default_handler() -> TraceFiles:
+    """Return the handler of a profiler that is given none; the folder is made when it is used."""
+    return _make(Path("./profiler_log").absolute(), None, "json")
+
+
+def _handler(call: str, dir_name: Any, worker_name: Any, suffix: str) -> TraceFiles:
+    if not isinstance(dir_name, (str, os.PathLike)) or not os.fspath(dir_name):
+        message = f"{call}({dir_name!r}): dir_name must be the path of a folder"
+        raise UsageError(message)
+    if worker_name is not None and (not isinstance(worker_name, str) or "/" in worker_name):
+        message = f"{call}(worker_name={worker_name!r}): must be a str without '/', or None"
+        raise UsageError(message)
+    folder = Path(dir_name).absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = (
+            f"{call}({os.fspath(dir_name)!r}): the folder cannot be made ({error.strerror}); "
+            "choose one that can be written"
+        )
+        raise FolderError(message) from error
+    return _make(folder, worker_name, suffix)
+
+
+def _make(folder: Path, worker_name: str | None, suffix: str) -> TraceFiles:
+    prefix = worker_name or f"{socket.gethostname()}_{os.getpid()}"
+    return TraceFiles(format=FORMATS[suffix], directory=folder, prefix=prefix, suffix=suffix)
