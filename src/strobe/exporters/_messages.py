@@ -43,26 +43,34 @@ def float32(number: int, values: NDArray[np.float64]) -> Rows:
     return row_by_row([_constant(_key(number, _FIXED32), len(values)), rows])
 
 
-def text(number: int, texts: Sequence[str], code: Int64) -> Rows:
-    """Return a string field of each row: its code is a place in `texts`."""
-    encoded = [each.encode(errors="replace") for each in texts]
-    fields = [_key(number, _BYTES) + _one(len(each)) + each for each in encoded]
-    return chosen(fields, code)
+class Pieces(NamedTuple):
+    """Some texts, each of them a field."""
+
+    data: NDArray[np.uint8]
+    begin: Int64
+    length: Int64
 
 
-def chosen(pieces: Sequence[bytes], code: Int64) -> Rows:
+def texts(number: int, values: Sequence[str]) -> Pieces:
+    """Return string fields, for rows to choose from."""
+    fields = []
+    for value in values:
+        encoded = value.encode(errors="replace")
+        fields.append(head(number, len(encoded)) + encoded)
+    length = np.array([len(field) for field in fields], np.int64)
+    return Pieces(np.frombuffer(b"".join(fields), np.uint8), np.cumsum(length) - length, length)
+
+
+def chosen(pieces: Pieces, code: Int64) -> Rows:
     """Return for each row the piece that its code is the place of."""
-    lengths = np.array([len(piece) for piece in pieces] or [0], np.int64)
-    begins = np.cumsum(lengths) - lengths
-    whole = np.frombuffer(b"".join(pieces), np.uint8)
-    length = lengths[code]
-    return Rows(whole[spread(begins[code], length)], length)
+    length = pieces.length[code]
+    return Rows(pieces.data[spread(pieces.begin[code], length)], length)
 
 
 def message(number: int, inner: Rows) -> Rows:
     """Return each row's bytes as a submessage."""
-    head = _constant(_key(number, _BYTES), len(inner.length))
-    return row_by_row([head, _varints(inner.length), inner])
+    key = _constant(_key(number, _BYTES), len(inner.length))
+    return row_by_row([key, _varints(inner.length), inner])
 
 
 def row_by_row(parts: Sequence[Rows]) -> Rows:
@@ -79,6 +87,16 @@ def row_by_row(parts: Sequence[Rows]) -> Rows:
 def gathered(rows: Rows, owner: Int64, owners: int) -> Rows:
     """Return the rows of each owner one after the other; they come sorted by owner."""
     return Rows(rows.data, np.bincount(owner, rows.length, owners).astype(np.int64))
+
+
+def begins(rows: Rows) -> Int64:
+    """Return where each row begins, and where the last one ends."""
+    return np.append(0, np.cumsum(rows.length))
+
+
+def part(rows: Rows, at: Int64, first: int, last: int) -> Rows:
+    """Return some of the rows; `at` is where they begin."""
+    return Rows(rows.data[at[first] : at[last]], rows.length[first:last])
 
 
 def nothing(rows: int) -> Rows:
@@ -107,15 +125,25 @@ def _varints(values: Int64) -> Rows:
         bytes_of[:, place] = (left & np.uint64(0x7F)).astype(np.uint8)
         left = left >> np.uint64(7)
         more = left > 0
-        bytes_of[more, place] |= 0x80
-        length[more] += 1
         if not more.any():
             break
+        bytes_of[:, place] |= more.astype(np.uint8) << 7
+        length += more
     return Rows(bytes_of[np.arange(_MOST_BYTES) < length[:, None]], length)
 
 
+def head(number: int, length: int) -> bytes:
+    """Return what stands before a string or submessage of this length."""
+    return _key(number, _BYTES) + _one(length)
+
+
 def _one(value: int) -> bytes:
-    return _varints(np.array([value], np.int64)).tobytes()
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
 
 
 def _key(number: int, kind: int) -> bytes:

@@ -7,7 +7,7 @@ OperatorInner, which they are parts of.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +31,7 @@ Progress = Callable[[str, float], None]
 _ROOT = "root node"
 _LAUNCH = "launch"
 _LAST_KNOWN = int(Type.PythonUserDefined)
+_NODES_AT_ONCE = 1 << 15
 _NEVER_NS = -1  # as an unsigned number the largest there is
 
 
@@ -49,17 +50,13 @@ def _write(content: Content, path: Path, *, all_types: bool) -> None:
     with new_file(path) as file:
         file.write(_field(1, VERSION.encode()))
         file.write(wire.varint(2, np.array([content.span_index])).tobytes())
-        file.write(_Trees(content, all_types=all_types).encode())
+        file.writelines(_Trees(content, all_types=all_types).encode())
         for key, value in content.extra_info.items():
             file.write(_field(4, _field(1, key.encode()) + _field(2, value.encode())))
 
 
 def _field(number: int, data: bytes) -> bytes:
-    return wire.message(number, _bytes(data)).tobytes()
-
-
-def _bytes(data: bytes) -> Rows:
-    return Rows(np.frombuffer(data, np.uint8), np.array([len(data)]))
+    return wire.head(number, len(data)) + data
 
 
 class _Trees:
@@ -76,6 +73,7 @@ class _Trees:
         self._start_ns = events.column("start_ns") + content.wall_ns
         self._end_ns = events.column("end_ns") + content.wall_ns
         self._code, self._names = distinct(events.rows["name"])
+        self._name_fields = wire.texts(1, [_ROOT, *self._names])
         is_host = ~np.isin(self._type, (*ON_DEVICE, Type.CudaRuntime))
         self._host = np.flatnonzero(is_host)
         used = [*content.lane[~np.isin(self._type, ON_DEVICE)], *content.memory["lane"]]
@@ -117,21 +115,29 @@ class _Trees:
         root = self._first[np.minimum(np.searchsorted(self._lanes, lane), len(self._lanes) - 1)]
         return np.where(row >= 0, self._node[row], root)
 
-    def encode(self) -> bytes:
-        parent = self._parents()
+    def encode(self) -> Iterator[bytes]:
+        """Return the trees one after the other."""
+        parent, columns = self._parents(), self._columns()
+        runtime, memory = self._runtime(), self._memory()
         number = np.arange(self._count) - self._first[self._tree]
-        nodes = wire.row_by_row(
-            [
-                wire.varint(1, number),
-                wire.varint(2, parent),
-                wire.message(3, self._host_events()),
-                self._runtime(),
-                self._memory(),
-            ]
-        )
-        trees = wire.gathered(wire.message(2, nodes), self._tree, len(self._lanes))
-        tids = wire.varint(1, self._tids[self._lanes])
-        return wire.message(3, wire.row_by_row([tids, trees])).tobytes()
+        runtime_at, memory_at = wire.begins(runtime), wire.begins(memory)
+        bounds = np.append(self._first, self._count).tolist()
+        for place, lane in enumerate(self._lanes.tolist()):
+            tree = [wire.varint(1, self._tids[[lane]]).tobytes()]
+            # So many at a time that they stay in the cache.
+            for first in range(bounds[place], bounds[place + 1], _NODES_AT_ONCE):
+                last = min(first + _NODES_AT_ONCE, bounds[place + 1])
+                nodes = wire.row_by_row(
+                    [
+                        wire.varint(1, number[first:last]),
+                        wire.varint(2, parent[first:last]),
+                        wire.message(3, self._host_events(columns, slice(first, last))),
+                        wire.part(runtime, runtime_at, first, last),
+                        wire.part(memory, memory_at, first, last),
+                    ]
+                )
+                tree.append(wire.message(2, nodes).tobytes())
+            yield _field(3, b"".join(tree))
 
     def _parents(self) -> Int64:
         parent = np.full(self._count, -1)
@@ -144,9 +150,9 @@ class _Trees:
         parent[node] = around - self._first[self._tree[node]]
         return parent
 
-    def _host_events(self) -> Rows:
+    def _columns(self) -> dict[str, Int64]:
+        """Return the columns of the host events, node by node; a root has those of Paddle's."""
         node = self._node[self._host]
-        names = [_ROOT, *self._names]
         values = {
             "code": np.zeros(self._count, np.int64),
             "type": np.full(self._count, int(Type.UserDefined)),
@@ -161,16 +167,12 @@ class _Trees:
         values["end"][node] = self._end_ns[self._host]
         values["pid"][node] = self._content.pid[self._host]
         values["tid"][node] = self._tids[self._content.lane[self._host]]
-        return wire.row_by_row(
-            [
-                wire.text(1, names, values["code"]),
-                wire.varint(2, values["type"]),
-                wire.varint(3, values["start"]),
-                wire.varint(4, values["end"]),
-                wire.varint(5, values["pid"]),
-                wire.varint(6, values["tid"]),
-            ]
-        )
+        return values
+
+    def _host_events(self, columns: dict[str, Int64], nodes: slice) -> Rows:
+        code, *others = (column[nodes] for column in columns.values())
+        fields = (wire.varint(2 + place, values) for place, values in enumerate(others))
+        return wire.row_by_row([wire.chosen(self._name_fields, code), *fields])
 
     def _runtime(self) -> Rows:
         """Return the calls of a device's runtime, each with what it launched, node by node.
@@ -198,9 +200,8 @@ class _Trees:
         lane = np.where(is_made & (self._parent[row] < 0), self._lanes[0], lane)
         events = wire.row_by_row(
             [
-                wire.text(
-                    1,
-                    [_LAUNCH, *self._names],
+                wire.chosen(
+                    wire.texts(1, [_LAUNCH, *self._names]),
                     np.where(is_made, 0, self._code[row].astype(np.int64) + 1),
                 ),
                 wire.varint(2, start_ns),
@@ -223,8 +224,11 @@ class _Trees:
         column = self._content.events.column
         detail = [wire.varint(number, zero) for number in range(1, 15)]
         detail += [wire.float32(number, zero.astype(np.float64)) for number in range(15, 18)]
-        copy = [wire.varint(1, zero), *(wire.text(number, [""], zero) for number in (2, 3, 4))]
-        fill = [wire.varint(1, zero), wire.text(2, [""], zero), wire.varint(3, zero)]
+        copy = [
+            wire.varint(1, zero),
+            *(wire.chosen(wire.texts(number, [""]), zero) for number in (2, 3, 4)),
+        ]
+        fill = [wire.varint(1, zero), wire.chosen(wire.texts(2, [""]), zero), wire.varint(3, zero)]
         details = [
             wire.message(9, wire.row_by_row(detail)),
             wire.message(10, wire.row_by_row(copy)),
@@ -233,7 +237,7 @@ class _Trees:
         kind = self._type[device]
         events = wire.row_by_row(
             [
-                wire.text(1, self._names, self._code[device].astype(np.int64)),
+                wire.chosen(wire.texts(1, self._names), self._code[device].astype(np.int64)),
                 wire.varint(2, kind),
                 wire.varint(3, self._start_ns[device]),
                 wire.varint(4, self._end_ns[device]),
@@ -266,7 +270,7 @@ class _Trees:
                 wire.varint(4, memory["pid"].to_numpy()),
                 wire.varint(5, self._tids[lane]),
                 wire.varint(6, memory["bytes"].to_numpy()),
-                wire.text(7, places, code.astype(np.int64)),
+                wire.chosen(wire.texts(7, places), code.astype(np.int64)),
                 *(wire.varint(8 + at, memory[name].to_numpy()) for at, name in enumerate(sums)),
             ]
         )

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -38,16 +38,22 @@ from strobe.importers.paddle import (
 _HEAD_BYTES = 4096
 _FINE_NS = 4_000_000_000
 """Up to here a float of 32 bits tells microseconds to a quarter."""
-_SHOWN = re.compile(r"(.*)\[[^\]]*\]", re.DOTALL)
 _THREAD = re.compile(r"(-?\d{1,18})(?:\(.*\))?")
 _ON_DEVICE = tuple(EVENT_TYPES.index(name) for name in ("Kernel", "Memcpy", "Memset"))
 _RUNTIME = EVENT_TYPES.index("CudaRuntime")
 _HEX = "0x"
+_MORE = (EVENT_TYPES.index("Operator"), _RUNTIME, *_ON_DEVICE)
+"""What may have more arguments than times."""
 
 
-class _Arguments(msgspec.Struct, kw_only=True):
+class _Times(msgspec.Struct, kw_only=True, gc=False):
+    """All that most events have beside their name and type."""
+
     start_time: str = ""
     end_time: str = ""
+
+
+class _Arguments(_Times, kw_only=True):
     correlation: int = msgspec.field(default=-1, name="correlation id")
     context: int = 0
     stream: int = 0
@@ -73,7 +79,13 @@ class _Arguments(msgspec.Struct, kw_only=True):
     callstack: str = ""
 
 
-class _Event(msgspec.Struct, kw_only=True):
+_NO_ARGUMENTS = msgspec.Raw(b"{}")
+_NO_TIMES = _Times()
+_read_times = msgspec.json.Decoder(_Times).decode
+_read_arguments = msgspec.json.Decoder(_Arguments).decode
+
+
+class _Event(msgspec.Struct, kw_only=True, gc=False):
     name: str = ""
     ph: str = ""
     cat: str = ""
@@ -81,7 +93,7 @@ class _Event(msgspec.Struct, kw_only=True):
     tid: int | str = 0
     ts: float = 0.0
     dur: float = 0.0
-    args: _Arguments = msgspec.field(default_factory=_Arguments)
+    args: msgspec.Raw = _NO_ARGUMENTS
 
 
 class _File(msgspec.Struct, kw_only=True):
@@ -120,6 +132,8 @@ def read_trace(path: Path) -> Trace:
         raise FormatError(path, "schemaVersion", "no trace of Paddle's (it has its version here)")
     try:
         return _Reader(path, content).read()
+    except msgspec.MsgspecError as error:
+        raise FormatError(path, "args", f"no trace of Paddle's ({error})") from None
     except (OverflowError, ValueError) as error:
         raise FormatError(path, "traceEvents", f"a number that cannot be ({error})") from None
 
@@ -129,19 +143,28 @@ class _Names:
 
     def __init__(self) -> None:
         self._places: dict[str, int] = {}
-        self._of_shown: dict[str, int] = {}
 
     def number(self, text: str) -> int:
         return self._places.setdefault(text, len(self._places))
 
     def shown(self, text: str) -> int:
         """Return the number of a name without the duration that stands behind it."""
-        match = _SHOWN.fullmatch(text)
-        return self.number(match[1] if match else text)
+        cut = text.rfind("[") if text.endswith("]") else -1
+        text = text[:cut] if cut >= 0 else text
+        return self._places.setdefault(text, len(self._places))
 
     @property
     def texts(self) -> list[str]:
         return list(self._places)
+
+
+class _Rows(NamedTuple):
+    """Events of one sort: what they are, and their arguments."""
+
+    events: list[_Event]
+    kind: Int64
+    args: list[Any]
+    """_Times, or _Arguments where there may be more."""
 
 
 class _Reader:
@@ -150,33 +173,49 @@ class _Reader:
         self._content = content
         self._names = _Names()
         self._inputs: list[dict[str, Any]] = []
-        types = {name: number for number, name in enumerate(EVENT_TYPES)}
-        memory = {name: number for number, name in enumerate(MEMORY_TYPES)}
+        self._threads: dict[int | str, int] = {}
         lasting = [event for event in content.traceEvents if event.ph == "X"]
-        kinds = [types.get(event.cat, -1) for event in lasting]
-        unknown = next(
-            (event.cat for event, kind in zip(lasting, kinds, strict=True) if kind < 0), None
-        )
-        if unknown is not None:
+        types = {name: number for number, name in enumerate(EVENT_TYPES)}
+        kinds = np.array([types.get(event.cat, -1) for event in lasting], np.int64)
+        if (kinds < 0).any():
+            unknown = lasting[int(np.argmin(kinds))].cat
             raise FormatError(path, "traceEvents", f"an event of unknown category {unknown!r}")
-        pairs = list(zip(lasting, kinds, strict=True))
+        on_device = np.isin(kinds, _ON_DEVICE)
+        calls = kinds == _RUNTIME
+        plain = ~on_device & ~calls
+        self._exact = content.baseTimeNanoseconds is not None
+        self._device = self._chosen(lasting, kinds, np.flatnonzero(on_device))
         # Calls of a runtime come after the other events of the host, as in the protobuf.
-        self._host = [pair for pair in pairs if pair[1] not in (*_ON_DEVICE, _RUNTIME)]
-        self._host += [pair for pair in pairs if pair[1] == _RUNTIME]
-        self._device = [pair for pair in pairs if pair[1] in _ON_DEVICE]
-        self._memory = [
-            (event, memory[event.cat])
-            for event in content.traceEvents
-            if event.ph == "i" and event.cat in memory
-        ]
-        self._base_ns, self._exact = self._find_base()
+        order = np.concatenate([np.flatnonzero(plain), np.flatnonzero(calls)])
+        self._host = self._chosen(lasting, kinds, order)
+        memory = {name: number for number, name in enumerate(MEMORY_TYPES)}
+        points = [event for event in content.traceEvents if event.ph == "i" and event.cat in memory]
+        numbers = np.array([memory[event.cat] for event in points], np.int64)
+        self._memory = _Rows(points, numbers, [_read_arguments(event.args) for event in points])
+        self._base_ns = self._find_base()
 
-    def _find_base(self) -> tuple[int, bool]:
-        """Return what to add to the times that count from the first event, and if ts is exact."""
+    def _chosen(self, events: list[_Event], kinds: Int64, rows: Int64) -> _Rows:
+        picked, kind = [events[row] for row in rows.tolist()], kinds[rows]
+        more = np.isin(kind, _MORE).tolist()
+        if self._exact:  # the times are known
+            args = [
+                _read_arguments(event.args) if full else _NO_TIMES
+                for event, full in zip(picked, more, strict=True)
+            ]
+        else:
+            args = [
+                (_read_arguments if full else _read_times)(event.args)
+                for event, full in zip(picked, more, strict=True)
+            ]
+        return _Rows(picked, kind, args)
+
+    def _find_base(self) -> int:
+        """Return what to add to the times that count from the first event."""
         if self._content.baseTimeNanoseconds is not None:
-            return self._content.baseTimeNanoseconds, True
-        first = [event.ts for event, _ in self._host if _nanos(event.args.start_time) == 0]
-        return round(min(first, default=0.0)) * 1000, False
+            return self._content.baseTimeNanoseconds
+        pairs = zip(self._host.events, self._host.args, strict=True)
+        first = [event.ts for event, args in pairs if args.start_time.startswith("0.000")]
+        return round(min(first, default=0.0)) * 1000
 
     def read(self) -> Trace:
         content = self._content
@@ -196,23 +235,20 @@ class _Reader:
             device_properties=content.deviceProperties,
         )
 
-    def _times(self, events: list[tuple[_Event, int]]) -> tuple[Int64, Int64, Int64, Int64]:
+    def _times(self, rows: _Rows) -> tuple[Int64, Int64, Int64, Int64]:
         """Return begins and ends, and those that tell what is inside what."""
-        ts = np.array([event.ts for event, _ in events], np.float64)
-        dur_ns = np.rint(np.array([event.dur for event, _ in events], np.float64) * 1000)
-        begin = np.rint(ts * 1000)
-        if (
-            not (np.isfinite(begin) & np.isfinite(dur_ns) & (dur_ns >= 0) & (begin >= 0)).all()
-            or (begin + dur_ns > 1 << 62).any()
-        ):
+        begin = np.rint(np.array([event.ts for event in rows.events], np.float64) * 1000)
+        dur_ns = np.rint(np.array([event.dur for event in rows.events], np.float64) * 1000)
+        wrong = ~(np.isfinite(begin) & np.isfinite(dur_ns) & (dur_ns >= 0) & (begin >= 0))
+        if wrong.any() or (begin + dur_ns > 1 << 62).any():
             reason = "an event ends before it begins, or is of no known time"
             raise FormatError(self._path, "traceEvents", reason)
         start_ns, end_ns = begin.astype(np.int64), (begin + dur_ns).astype(np.int64)
         if self._exact:
             start_ns, end_ns = start_ns + self._base_ns, end_ns + self._base_ns
             return start_ns, end_ns, start_ns, end_ns
-        low = np.array([_nanos(event.args.start_time) for event, _ in events], np.int64)
-        high = np.array([_nanos(event.args.end_time) for event, _ in events], np.int64)
+        low = np.array([_nanos(args.start_time) for args in rows.args], np.int64)
+        high = np.array([_nanos(args.end_time) for args in rows.args], np.int64)
         if (low < 0).any() or (high < low).any():  # without these times, or with odd ones
             return start_ns, end_ns, start_ns, end_ns
         low, high = low + self._base_ns, high + self._base_ns
@@ -221,74 +257,83 @@ class _Reader:
         return start_ns, end_ns, low, high
 
     def _read_host(self) -> HostEvents:
-        events = self._host
-        start_ns, end_ns, low, high = self._times(events)
-        tid = np.array([_thread(event.tid) for event, _ in events], np.int64)
-        kind = np.array([number for _, number in events], np.int64)
+        rows = self._host
+        start_ns, end_ns, low, high = self._times(rows)
+        tid = self._numbers([event.tid for event in rows.events])
+        more = np.flatnonzero(np.isin(rows.kind, _MORE))
+        callstack, inputs = np.full((2, len(tid)), -1, np.int32)
+        correlation = np.full(len(tid), -1, np.int64)
+        for row in more.tolist():
+            args = rows.args[row]
+            correlation[row] = args.correlation
+            callstack[row] = self._names.number(args.callstack) if args.callstack else -1
+            inputs[row] = self._described(args)
         return HostEvents(
-            name=self._named(events),
-            type=kind,
+            name=self._named(rows),
+            type=rows.kind,
             start_ns=start_ns,
             end_ns=end_ns,
-            pid=np.array([_thread(event.pid) for event, _ in events], np.int64),
+            pid=self._numbers([event.pid for event in rows.events]),
             tid=tid,
-            parent=_parents(tid, low, high, kind == _RUNTIME),
-            op_id=np.zeros(len(events), np.int64),
-            callstack=np.array([self._callstack(event) for event, _ in events], np.int32),
-            inputs=np.array([self._described(event) for event, _ in events], np.int32),
-            correlation=np.array([event.args.correlation for event, _ in events], np.int64),
+            parent=_parents(tid, low, high, rows.kind == _RUNTIME),
+            op_id=np.zeros(len(tid), np.int64),
+            callstack=callstack,
+            inputs=inputs,
+            correlation=correlation,
         )
 
-    def _named(self, events: list[tuple[_Event, int]]) -> Int32:
-        return np.array([self._names.shown(event.name) for event, _ in events], np.int32)
+    def _numbers(self, values: list[int | str]) -> Int64:
+        """Return processes or threads as numbers; each distinct text is looked at once."""
+        known = self._threads
+        for value in set(values) - known.keys():
+            known[value] = _thread(value)
+        return np.array([known[value] for value in values], np.int64)
 
-    def _callstack(self, event: _Event) -> int:
-        return self._names.number(event.args.callstack) if event.args.callstack else -1
+    def _named(self, rows: _Rows) -> Int32:
+        return np.array([self._names.shown(event.name) for event in rows.events], np.int32)
 
-    def _described(self, event: _Event) -> int:
-        if not event.args.input_shapes:
+    def _described(self, args: _Arguments) -> int:
+        if not args.input_shapes:
             return -1
-        self._inputs.append({"shapes": event.args.input_shapes, "dtypes": event.args.input_dtypes})
+        self._inputs.append({"shapes": args.input_shapes, "dtypes": args.input_dtypes})
         return len(self._inputs) - 1
 
     def _read_device(self, host: HostEvents) -> DeviceEvents:
-        events = self._device
-        start_ns, end_ns, _, _ = self._times(events)
+        rows = self._device
+        start_ns, end_ns, _, _ = self._times(rows)
         calls = np.flatnonzero(host.type == _RUNTIME)
         row_of = {int(host.correlation[row]): int(row) for row in calls.tolist()}
-        given = [event.args for event, _ in events]
-        correlation = [args.correlation for args in given]
+        correlation = [args.correlation for args in rows.args]
         return DeviceEvents(
-            name=self._named(events),
-            type=np.array([number for _, number in events], np.int64),
+            name=self._named(rows),
+            type=rows.kind,
             start_ns=start_ns,
             end_ns=end_ns,
-            device=np.array([_thread(event.pid) for event, _ in events], np.int64),
-            context=np.array([args.context for args in given], np.int64),
-            stream=np.array([_thread(event.tid) for event, _ in events], np.int64),
+            device=self._numbers([event.pid for event in rows.events]),
+            context=np.array([args.context for args in rows.args], np.int64),
+            stream=self._numbers([event.tid for event in rows.events]),
             correlation=np.array(correlation, np.int64),
             host=np.array([row_of.get(number, -1) for number in correlation], np.int64),
-            details=_details(given),
+            details=_details(rows.args),
         )
 
     def _read_memory(self, host: HostEvents) -> MemoryEvents:
-        events = self._memory
-        given = [event.args for event, _ in events]
-        time_ns = np.rint(np.array([event.ts for event, _ in events], np.float64) * 1000)
+        rows = self._memory
+        time_ns = np.rint(np.array([event.ts for event in rows.events], np.float64) * 1000)
         time_ns = time_ns.astype(np.int64) + (self._base_ns if self._exact else 0)
-        tid = np.array([_thread(event.tid) for event, _ in events], np.int64)
+        tid = self._numbers([event.tid for event in rows.events])
 
         def numbers(name: str) -> Int64:
-            return np.array([getattr(args, name) for args in given], np.int64)
+            return np.array([getattr(args, name) for args in rows.args], np.int64)
 
         return MemoryEvents(
             time_ns=time_ns,
-            type=np.array([number for _, number in events], np.int64),
-            address=np.array([_address(args.addr) for args in given], np.uint64).view(np.int64),
-            pid=np.array([_thread(event.pid) for event, _ in events], np.int64),
+            type=rows.kind,
+            address=np.array([_address(args.addr) for args in rows.args], np.uint64).view(np.int64),
+            pid=self._numbers([event.pid for event in rows.events]),
             tid=tid,
             bytes=numbers("increase_bytes"),
-            place=np.array([self._names.number(args.place) for args in given], np.int32),
+            place=np.array([self._names.number(args.place) for args in rows.args], np.int32),
             current_allocated=numbers("current_allocated"),
             current_reserved=numbers("current_reserved"),
             peak_allocated=numbers("peak_allocated"),
