@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from strobe.analysis.ancestors import is_inside
 from strobe.analysis.nesting import nest
-from strobe.analysis.phases import LOADER_PREFIX, OPTIMIZER_PREFIX
+from strobe.analysis.phases import LOADER_PREFIX, OPTIMIZER_PREFIX, ZERO_GRAD_PREFIX
 from strobe.model.paddle import MODEL, ON_DEVICE
 from strobe.model.paddle import TracerEventType as Type
 
@@ -156,6 +156,7 @@ def _types(spans: pl.DataFrame, step_lanes: pl.Series) -> NDArray[np.int8]:
     for word, kind in {**_OF_PHASE, "zero_grad": Type.PythonOp}.items():
         types[annotated & (own_phase == word).to_numpy()] = kind
     types[annotated & name.str.starts_with(OPTIMIZER_PREFIX).to_numpy()] = Type.Optimization
+    types[annotated & name.str.starts_with(ZERO_GRAD_PREFIX).to_numpy()] = Type.PythonOp
     waits = annotated & name.str.starts_with(LOADER_PREFIX).to_numpy()
     on_step = spans["lane"].is_in(step_lanes.unique().to_list()).to_numpy()
     waits |= (

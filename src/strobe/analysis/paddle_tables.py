@@ -93,6 +93,7 @@ class _Columns:
     """Of the kernels launched in an event."""
     device_ns: Int64
     """Of these and of copies."""
+    steps: pl.DataFrame
     total_ns: int
     """Time of the steps, the denominator of most ratios."""
     is_copy: Bools
@@ -117,13 +118,19 @@ class _Columns:
             parent=parent,
             kernels_ns=_sum_up(np.where(types == Type.Kernel, dur_ns, 0), parent),
             device_ns=_sum_up(np.where(np.isin(types, ON_DEVICE), dur_ns, 0), parent),
+            steps=steps,
             total_ns=_union(steps["start_ns"].to_numpy(), steps["end_ns"].to_numpy()),
             is_copy=copied,
             is_userdefined=(types == Type.PythonUserDefined) & ~copied,
         )
 
     def union(self, chosen: Bools) -> int:
-        return _union(self.start_ns[chosen], self.end_ns[chosen])
+        """Return how long at least one of the chosen events was open during the steps."""
+        mine = self.start_ns[chosen], self.end_ns[chosen]
+        steps = self.steps["start_ns"].to_numpy(), self.steps["end_ns"].to_numpy()
+        start_ns, end_ns = (np.concatenate(pair) for pair in zip(mine, steps, strict=True))
+        order = np.argsort(start_ns, kind="stable")
+        return _union(*mine) + self.total_ns - _union(start_ns[order], end_ns[order])
 
     def frame(self, chosen: Bools, *, gpu: Int64 | None = None) -> pl.DataFrame:
         """Return the chosen events with their times: name, tid, row, cpu_ns, gpu_ns."""
@@ -208,7 +215,7 @@ _OVERVIEW = pl.Schema(
 
 
 def _overview(columns: _Columns) -> pl.DataFrame:
-    """Time in which an event of each type was open; ratio: of the time of the steps.
+    """Time of the steps in which an event of each type was open; ratio: of all their time.
 
     Of the parts of a step only the outermost count. Columns: on_device, type, calls, time_ns,
     ratio; first the host's, each by time.
@@ -360,7 +367,8 @@ def _operators(columns: _Columns, sorted_by: SortedKeys, *, thread_sep: bool) ->
     flops = columns.rows["flops"].fill_null(0).to_numpy()
     known = columns.rows["flops"].is_not_null().to_numpy()
     counted = np.where(known & ~is_inside(known, columns.parent), flops, 0)
-    owned = pl.Series(_sum_up(counted, columns.parent)) if known.any() else None
+    some = _sum_up(known.astype(np.int64), columns.parent) > 0
+    owned = pl.Series(_sum_up(counted, columns.parent)).set(pl.Series(~some), None)
     keys = ["thread"] if thread_sep else []
     top = _operator_frame(columns, operators, owned).with_columns(operator=pl.col("name"))
     level0 = _grouped(top, [*keys, "operator"])
@@ -387,9 +395,9 @@ def _operators(columns: _Columns, sorted_by: SortedKeys, *, thread_sep: bool) ->
     )
 
 
-def _operator_frame(columns: _Columns, chosen: Bools, flops: pl.Series | None) -> pl.DataFrame:
+def _operator_frame(columns: _Columns, chosen: Bools, flops: pl.Series) -> pl.DataFrame:
     frame = columns.frame(chosen).rename({"tid": "thread"})
-    return frame if flops is None else frame.with_columns(flops=flops.gather(frame["row"]))
+    return frame.with_columns(flops=flops.gather(frame["row"]))
 
 
 def _details(columns: _Columns, chosen: Bools, owner: Int64, keys: list[str]) -> pl.DataFrame:

@@ -19,7 +19,7 @@ NONE = -1
 LOADER_PREFIX = "enumerate(Data"
 """What the names of a loader's waits begin with: DataLoader, and DataPipe in older versions."""
 OPTIMIZER_PREFIX = "Optimizer.step#"
-_ZERO_GRAD_PREFIX = "Optimizer.zero_grad#"
+ZERO_GRAD_PREFIX = "Optimizer.zero_grad#"
 
 _IN_RUNS = ("operator", "communication", "runtime")
 _LAUNCHED = ("kernel", "copy", "communication")
@@ -120,7 +120,7 @@ def _of_blocks(columns: _Columns) -> NDArray[np.int8]:
     own = np.full(len(columns.lane), NONE, np.int8)
     own[columns.category.is_one_of("backward")] = BACKWARD
     own[columns.name.begins(OPTIMIZER_PREFIX)] = OPTIMIZER
-    own[columns.name.begins(_ZERO_GRAD_PREFIX)] = ZERO_GRAD
+    own[columns.name.begins(ZERO_GRAD_PREFIX)] = ZERO_GRAD
     own[columns.name.begins(LOADER_PREFIX)] = LOADING
     own[columns.category.is_one_of("data_loading")] = LOADING
     own = np.where(columns.told != NONE, columns.told, own)
