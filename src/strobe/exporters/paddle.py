@@ -113,7 +113,7 @@ class _Writer:
     def _lines(self, rows: pl.DataFrame) -> pl.Series:
         names = {int(kind): kind.name for kind in Type}
         code, texts = distinct(rows["name"])
-        quoted = pl.Series([json.dumps(text)[:-1] for text in texts], dtype=pl.String).gather(code)
+        quoted = pl.Series([_quote(text)[:-1] for text in texts], dtype=pl.String).gather(code)
         on_device = pl.col("type").is_in([int(kind) for kind in ON_DEVICE])
         of_python = pl.col("type").is_in([int(kind) for kind in OF_PYTHON])
         side = pl.when(of_python).then(pl.lit('(Python)"')).otherwise(pl.lit('(C++)"'))
@@ -225,7 +225,7 @@ def _inputs(text: str) -> str:
     shapes = {name: [shape] for name, shape in zip(names, told["shapes"], strict=False)}
     dtypes = {name: [dtype] for name, dtype in zip(names, told.get("dtypes") or [], strict=False)}
     found = {"input_shapes": shapes, "input_dtypes": dtypes, "callstack": ""}
-    return "," + json.dumps(found, separators=(",", ":"))[1:-1]
+    return "," + _encode(found).decode()[1:-1]
 
 
 def _sums(*names: str) -> list[pl.Expr]:
@@ -257,5 +257,9 @@ def _fact(what: str, pid: int, tid: object, **about: object) -> dict[str, Any]:
     return {"name": what, "pid": pid, "tid": tid, "ph": "M", "args": about}
 
 
+def _quote(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
 def _encode(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
