@@ -232,7 +232,7 @@ def test_what_a_callback_or_a_scheduler_raises_is_shown(capfd: pytest.CaptureFix
 
     shown = capfd.readouterr().err
     assert shown.count("ValueError: out of luck") == 2
-    assert made.recording.steps().collect().height == 2
+    assert made.recording.steps().collect()["step"].to_list() == [0, 1, 2]
     assert asked.recording.steps().collect()["step"].to_list() == [0, 1]
 
 
