@@ -42,6 +42,7 @@ _THREAD = re.compile(r"(-?\d{1,18})(?:\(.*\))?")
 _ON_DEVICE = tuple(EVENT_TYPES.index(name) for name in ("Kernel", "Memcpy", "Memset"))
 _RUNTIME = EVENT_TYPES.index("CudaRuntime")
 _HEX = "0x"
+_MOST_MICROS = float(1 << 51)
 _MORE = (EVENT_TYPES.index("Operator"), _RUNTIME, *_ON_DEVICE)
 """What may have more arguments than times."""
 
@@ -237,13 +238,8 @@ class _Reader:
 
     def _times(self, rows: _Rows) -> tuple[Int64, Int64, Int64, Int64]:
         """Return begins and ends, and those that tell what is inside what."""
-        begin = np.rint(np.array([event.ts for event in rows.events], np.float64) * 1000)
-        dur_ns = np.rint(np.array([event.dur for event in rows.events], np.float64) * 1000)
-        wrong = ~(np.isfinite(begin) & np.isfinite(dur_ns) & (dur_ns >= 0) & (begin >= 0))
-        if wrong.any() or (begin + dur_ns > 1 << 62).any():
-            reason = "an event ends before it begins, or is of no known time"
-            raise FormatError(self._path, "traceEvents", reason)
-        start_ns, end_ns = begin.astype(np.int64), (begin + dur_ns).astype(np.int64)
+        start_ns = self._in_ns([event.ts for event in rows.events])
+        end_ns = start_ns + self._in_ns([event.dur for event in rows.events])
         if self._exact:
             start_ns, end_ns = start_ns + self._base_ns, end_ns + self._base_ns
             return start_ns, end_ns, start_ns, end_ns
@@ -255,6 +251,15 @@ class _Reader:
         if int(high.max(initial=0)) - self._base_ns < _FINE_NS:
             return low, high, low, high
         return start_ns, end_ns, low, high
+
+    def _in_ns(self, micros: list[float]) -> Int64:
+        """Return microseconds as nanoseconds; those of the wall clock are too many for a float."""
+        values = np.array(micros, np.float64)
+        if not ((values >= 0) & (values < _MOST_MICROS)).all():
+            reason = "an event ends before it begins, or is of no known time"
+            raise FormatError(self._path, "traceEvents", reason)
+        whole = np.floor(values)
+        return whole.astype(np.int64) * 1000 + np.rint((values - whole) * 1000).astype(np.int64)
 
     def _read_host(self) -> HostEvents:
         rows = self._host
@@ -319,8 +324,8 @@ class _Reader:
 
     def _read_memory(self, host: HostEvents) -> MemoryEvents:
         rows = self._memory
-        time_ns = np.rint(np.array([event.ts for event in rows.events], np.float64) * 1000)
-        time_ns = time_ns.astype(np.int64) + (self._base_ns if self._exact else 0)
+        time_ns = self._in_ns([event.ts for event in rows.events])
+        time_ns += self._base_ns if self._exact else 0
         tid = self._numbers([event.tid for event in rows.events])
 
         def numbers(name: str) -> Int64:
