@@ -212,8 +212,11 @@ class _Reader:
 
     def _find_base(self) -> int:
         """Return what to add to the times that count from the first event."""
-        if self._content.baseTimeNanoseconds is not None:
-            return self._content.baseTimeNanoseconds
+        base_ns = self._content.baseTimeNanoseconds
+        if base_ns is not None:
+            if not 0 <= base_ns < _MOST_MICROS * 1000:
+                raise FormatError(self._path, "baseTimeNanoseconds", f"{base_ns} is no time")
+            return base_ns
         pairs = zip(self._host.events, self._host.args, strict=True)
         first = [event.ts for event, args in pairs if args.start_time.startswith("0.000")]
         return round(min(first, default=0.0)) * 1000
