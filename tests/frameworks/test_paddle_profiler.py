@@ -66,7 +66,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
     result = prof.profiler_result
     theirs = StatisticData(result.get_data(), result.get_extra_info())
     result.save(str(folder / "x.pb"), "pb")
-    del prof
+    theirs.owner = result  # its nodes go with it
     ours = profiler.load_profiler_result(folder / "x.pb").summary()
     return theirs, ours
 
