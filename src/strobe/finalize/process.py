@@ -8,10 +8,10 @@ import os
 import sys
 import traceback
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from strobe._version import __version__
 from strobe.store import manifest, places
@@ -27,10 +27,14 @@ _WAITING = f"waiting-{_INSTALLATION}"
 _LOCK = f"finalizer-{_INSTALLATION}.lock"
 _ONE_THREAD = ("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "RAYON_NUM_THREADS")
 
-# Its first act is to step back: whoever started it waits until it runs, so not earlier.
+Writer = Callable[[Path, dict[str, Any]], object]
+"""Writes what a recording's manifest declares in another form: takes the recording and that."""
+
+# Its first act is to step back: whoever started it waits until it runs, so not earlier. It is of
+# the room that knows all forms.
 _PROGRAM = (
     "import os, sys; hasattr(os, 'nice') and os.nice(10); sys.path.insert(0, sys.argv[1]); "
-    "from strobe.finalize.process import main; main()"
+    "from strobe.session.finalizer import main; main()"
 )
 
 
@@ -80,8 +84,11 @@ def _environment() -> dict[str, str]:
     return kept | dict.fromkeys(_ONE_THREAD, "1")
 
 
-def main() -> None:
-    """Finalize what waits, one recording after the other, until nothing does."""
+def main(writers: Mapping[str, Writer]) -> None:
+    """Finalize what waits, one recording after the other, until nothing does.
+
+    `writers` writes the forms that no exporter does.
+    """
     _raise_limits()
     runtime = places.runtime_directory()
     waiting = runtime / _WAITING
@@ -93,7 +100,7 @@ def main() -> None:
             for entry in _listed(waiting):
                 recording = Path(entry.read_text())
                 entry.unlink()
-                _finalize(recording)
+                _finalize(recording, writers)
 
 
 def _raise_limits() -> None:
@@ -119,7 +126,7 @@ def _listed(waiting: Path) -> list[Path]:
     return [path for _, path in sorted(entries)]
 
 
-def _finalize(recording: Path) -> None:
+def _finalize(recording: Path, writers: Mapping[str, Writer]) -> None:
     """Finalize one recording; what goes wrong is written beside it and stops no other."""
     if not recording.is_dir():
         return  # deleted while it waited
@@ -131,7 +138,7 @@ def _finalize(recording: Path) -> None:
             from strobe.finalize.run import finalize
 
             tables = finalize(recording)
-        _export(recording, tables)
+        _export(recording, tables, writers)
     except Exception:  # this process's edge: kept, and shown by whoever opens the recording
         failure = recording / places.FAILURE
         with contextlib.suppress(OSError):
@@ -139,12 +146,15 @@ def _finalize(recording: Path) -> None:
             failure.with_suffix(".part").rename(failure)
 
 
-def _export(recording: Path, tables: Path) -> None:
+def _export(recording: Path, tables: Path, writers: Mapping[str, Writer]) -> None:
     """Carry out what the profiler's on_trace_ready declared."""
     from strobe.exporters import find_exporter
 
     content = manifest.read(recording)
     for wanted in content.exports:
+        if wanted["format"] in writers:
+            writers[wanted["format"]](recording, wanted)
+            continue
         exporter = find_exporter(wanted["format"])
         folder = Path(wanted["directory"])
         folder.mkdir(parents=True, exist_ok=True)

@@ -19,12 +19,14 @@ def finalize(
     recording: Path,
     progress: Progress = lambda _stage, _share: None,
     first: First = lambda _operators: None,
+    *,
+    keep_log: bool = False,
 ) -> Path:
     """Return the directory of the recording's tables, written first if need be.
 
     Where they are, `first` gets the table of operators as soon as it is known, before the rest.
 
-    They go into the recording, which then no longer needs its log. Where that cannot be (a full or
+    They go into the recording, which then no longer needs its log; `keep_log` keeps it. Where that cannot be (a full or
     read-only disk, a program that still records, a program on another host that may), they go into
     a temporary directory that this process removes at its end, and the log stays.
     """
@@ -41,7 +43,8 @@ def finalize(
             _write(recording, content, progress, first)
         except OSError:
             return _write_aside(recording, content, progress, first)
-        places.release_log(places.log_of(recording, content))
+        if not keep_log:
+            places.release_log(places.log_of(recording, content))
     return tables
 
 
@@ -53,6 +56,7 @@ def _write(recording: Path, content: manifest.Manifest, progress: Progress, firs
     part.mkdir()
     with _removed_on_failure(part):
         build(recording, content, part, progress, first)
+        _keep_originals(places.log_of(recording, content), part)
         part.rename(recording / places.TABLES)
 
 
@@ -62,8 +66,17 @@ def _write_aside(
     part = Path(tempfile.mkdtemp(prefix="strobe-tables-"))
     with _removed_on_failure(part):
         build(recording, content, part, progress, first)
+        _keep_originals(places.log_of(recording, content), part)
     atexit.register(shutil.rmtree, part, ignore_errors=True)
     return part
+
+
+def _keep_originals(log: Path, into: Path) -> None:
+    """Keep what frameworks saved and the tables cannot hold whole: the pipelines of MindData."""
+    for each in places.linked_logs(log):
+        for folder in each.glob(places.ORIGINALS):
+            if folder.is_dir():
+                shutil.copytree(folder, into / folder.name)
 
 
 @contextlib.contextmanager

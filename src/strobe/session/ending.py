@@ -7,6 +7,7 @@ import atexit
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -29,6 +30,7 @@ class Stoppable(Protocol):
 class _Endings:
     running: list[Stoppable] = field(default_factory=list)
     expected: list[Path] = field(default_factory=list)
+    last: list[Callable[[], object]] = field(default_factory=list)
     announced: bool = False
 
 
@@ -55,6 +57,12 @@ def expect_tables(recording: Path) -> None:
     _endings.expected.append(recording)
 
 
+def finish_with(action: Callable[[], object]) -> None:
+    """Do this when the program ends and everything has stopped; what it raises is shown."""
+    if action not in _endings.last:
+        _endings.last.append(action)
+
+
 def announce_nothing() -> None:
     """For a program that is not the user's: its recordings are nobody's news."""
     _endings.announced = True
@@ -77,6 +85,11 @@ def _finish() -> None:
         except Exception as error:  # it may be the program's own, told late
             show(f"stop() at the end of the program failed ({error})")
     windows.remove_control()
+    for action in _endings.last:
+        try:
+            action()
+        except Exception as error:  # the program has ended well, whatever becomes of its profile
+            show(f"at the end of the program: {error}")
     try:
         at_terminal = sys.stderr.isatty()
     except (AttributeError, ValueError):

@@ -12,7 +12,9 @@ import json
 import os
 import re
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 _OPTIONS_VARIABLE = "STROBE_OPTIONS"
 # Which process profiles this one, and as which rank; inherited like STROBE_CONTROL.
 _PARENT_VARIABLE = "STROBE_PARENT"
+# Modules that are imported before the program: `strobe run` names the interfaces it is to have.
+IMPORT_VARIABLE = "STROBE_IMPORT"
 
 # They start the processes that do the work; our own command line is one.
 _LAUNCHERS = {
@@ -57,17 +61,36 @@ _hook = _Hook()
 
 
 def start() -> None:
-    """Do what STROBE_OPTIONS says. A failure is one line on standard error, never an exception."""
+    """Do what the variables say. A failure is one line on standard error, never an exception."""
     if _hook.called:
         return  # site reads the folder of a virtual environment twice
     _hook.called = True
     try:
-        _start()
+        if os.environ.get(_OPTIONS_VARIABLE):
+            _start()
+        _import()
     except Exception as error:  # the program is not ours: it must run, profiled or not
-        for variable in (_OPTIONS_VARIABLE, _PARENT_VARIABLE, recorder.CONTROL_VARIABLE):
+        ours = (_OPTIONS_VARIABLE, _PARENT_VARIABLE, IMPORT_VARIABLE, recorder.CONTROL_VARIABLE)
+        for variable in ours:
             os.environ.pop(variable, None)  # its children would only say it again
         reason = " ".join(str(error).split()) or type(error).__name__
         show(f"{reason}; this program is not profiled")
+
+
+def when_imported(framework: str, action: Callable[[], None]) -> None:
+    """Do this when a framework has been imported, at once if it is there."""
+    from strobe.sources import manager
+
+    manager.when_imported(framework, action)
+
+
+def _import() -> None:
+    """Import what was named, but not into programs that only start others."""
+    program = find_program()
+    if is_launcher(program) or is_helper(program):
+        return
+    for name in filter(None, os.environ.get(IMPORT_VARIABLE, "").split(",")):
+        import_module(name)
 
 
 def running_profiler() -> Profiler | None:

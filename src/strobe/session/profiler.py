@@ -21,7 +21,7 @@ from strobe.record.schedule import CHANGES, State
 from strobe.session import ending
 from strobe.session.handlers import Export
 from strobe.session.options import MAX_BYTES, MAX_MEMORY_BYTES, Options
-from strobe.session.round import Round, open_round
+from strobe.session.round import Destination, Round, open_round
 from strobe.sources import manager as sources
 
 if TYPE_CHECKING:
@@ -295,6 +295,10 @@ class Profiler:
         """Return this process's place in its job; where a trainer launched it, that knows more."""
         return find_place()
 
+    def _find_destination(self) -> Destination | None:
+        """Return where the round that begins goes; None for a recording in the output folder."""
+        return None
+
     def _is_started(self) -> bool:
         return self._started and ending.is_running(self)
 
@@ -349,6 +353,7 @@ class Profiler:
                 place=self._place,
                 clock_problem=self._clock_problem,
                 first_step=self._step,
+                destination=self._find_destination(),
             )
         except CaptureError as error:
             if not self._started:

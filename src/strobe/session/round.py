@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +32,32 @@ from strobe.store import manifest, places
 _numbers = itertools.count(1)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Destination:
+    """Where a round goes and what becomes of it, for an interface with its own tree of files."""
+
+    path: Path
+    """The recording's directory, which is not there yet."""
+    exports: list[dict[str, Any]]
+    """What the finalizer is to write besides the tables."""
+    finalize: bool = True
+    """False: only the log is left when it ends."""
+
+
 class Round:
     """A recording from its first instant to its last."""
 
     def __init__(
-        self, path: Path, options: Options, content: manifest.Manifest, own_ns: int
+        self,
+        path: Path,
+        options: Options,
+        content: manifest.Manifest,
+        own_ns: int,
+        *,
+        finalize: bool,
     ) -> None:
         self.path = path
+        self._finalize = finalize
         self._options = options
         self.window = content.window
         self._content = content
@@ -79,18 +98,23 @@ class Round:
             return missing
         if stats["dropped"]:
             show(f"{stats['dropped']} records could not be written and are lost")
-        if finalizer.launch(self.path, recorder.core.spawn_detached):
+        if self._finalize and finalizer.launch(self.path, recorder.core.spawn_detached):
             ending.expect_tables(self.path)
         return missing
 
 
 def open_round(
-    options: Options, *, place: Place, clock_problem: str | None, first_step: int
+    options: Options,
+    *,
+    place: Place,
+    clock_problem: str | None,
+    first_step: int,
+    destination: Destination | None = None,
 ) -> Round:
     """Start a recording; raises CaptureError when the output folder cannot be written."""
     began_ns = time.perf_counter_ns()
     recording_id = manifest.new_id()
-    path = _choose_path(options, place, recording_id)
+    path = destination.path if destination else _choose_path(options, place, recording_id)
     counter = options.clock == "tsc" and clock_problem is None
     try:
         path.mkdir(parents=True)
@@ -105,6 +129,8 @@ def open_round(
             start = manifest.Anchor.now(recorder.core.clock_ns)
             content = _describe(options, place, path, log, start, recording_id)
             content = replace(content, first_step=first_step)
+            if destination:
+                content = replace(content, exports=destination.exports)
             if clock_problem:
                 content.metadata["clock_problem"] = clock_problem
             manifest.write(path, content)
@@ -121,7 +147,8 @@ def open_round(
         raise CaptureError(message) from error
     ending.announce(path)
     sources.open_window(recording_id, options.wants, log)
-    return Round(path, options, content, time.perf_counter_ns() - began_ns)
+    finalize = destination.finalize if destination else True
+    return Round(path, options, content, time.perf_counter_ns() - began_ns, finalize=finalize)
 
 
 def _describe(
@@ -132,7 +159,7 @@ def _describe(
     start: manifest.Anchor,
     recording_id: str,
 ) -> manifest.Manifest:
-    near = log.is_relative_to(options.folder)
+    near = log.is_relative_to(options.folder) or log.is_relative_to(path)
     handler = options.on_trace_ready
     exports = []
     if isinstance(handler, Export):

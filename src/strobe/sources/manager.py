@@ -47,13 +47,16 @@ class _Process:
 
 
 _process = _Process()
+_waiting: dict[str, list[Callable[[], None]]] = {}
+"""What is to be done when a framework has been imported; it outlives profilers and forks."""
 
 
 def _start_as_child() -> None:
     """After a fork: the profilers are the parent's; what it had patched stays and follows it."""
     global _process
     _process = _Process()
-    _watcher.uninstall()
+    if not _waiting:
+        _watcher.uninstall()
 
 
 def enter(on_step: Callable[[], None] | None = None) -> None:
@@ -76,7 +79,8 @@ def leave(on_step: Callable[[], None] | None = None) -> None:
             _process.on_step.remove(on_step)
         if _process.profilers:
             return
-        _watcher.uninstall()
+        if not _waiting:
+            _watcher.uninstall()
         for source in _process.attached.values():
             _try(source.name, source.detach)
         _process.attached.clear()
@@ -127,6 +131,16 @@ def answers() -> dict[str, frozenset[str]]:
     """Return the options that each source of this process does something for."""
     with _process.lock:
         return {source.name: source.answers for source in _process.attached.values()}
+
+
+def when_imported(framework: str, action: Callable[[], None]) -> None:
+    """Do this when one of the frameworks has been imported, at once if it is there."""
+    with _process.lock:
+        if _is_imported(framework):
+            action()
+            return
+        _waiting.setdefault(framework, []).append(action)
+        _watcher.install()
 
 
 def step_ended() -> None:
@@ -236,6 +250,8 @@ def _call_after(spec: ModuleSpec, action: Callable[[], None]) -> None:
 
 def _imported(framework: str) -> None:
     with _process.lock:
+        for action in _waiting.pop(framework, []):
+            _try(framework, action)
         if _process.profilers:
             _attach(framework)
 

@@ -62,7 +62,7 @@ class Manifest:
     ended_with_step: bool = False
     max_seconds: float | None = None
     missing: dict[str, str] = field(default_factory=dict)
-    exports: list[dict[str, str]] = field(default_factory=list)
+    exports: list[dict[str, Any]] = field(default_factory=list)
     span_cost_ns: float = 0.0
     stats: dict[str, int] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)

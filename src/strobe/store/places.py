@@ -6,6 +6,7 @@
 <recording>/log/refs/<id>      names a recording (or a log) that needs this log too
 <recording>/log/links/<id>     names a log that belongs to this one: a child's own recording
 <recording>/tables/*.parquet   the tables; there as a whole or not at all
+<recording>/tables/minddata-*  what MindData saved of its pipeline
 <recording>/finalizer.log      only where the finalizer failed: why
 <recording>/.lock              held by whoever writes the tables, or deletes the recording
 <recording>.deleted            what is left of a recording whose deletion was cut short
@@ -32,6 +33,8 @@ TABLES = "tables"
 # Beside a framework's own trace in a log: what has to be known to read it.
 FACTS = ".facts"
 FAILURE = "finalizer.log"
+# In a log: directories of a framework that are kept beside the tables.
+ORIGINALS = "minddata-*"
 LOCK = ".lock"
 DELETED = ".deleted"
 
@@ -58,7 +61,20 @@ def find_recordings(folder: Path) -> list[Path]:
     """
     if is_recording(folder):
         return [folder]
-    found = _folders_of_jobs_too(folder)
+    found = [*_folders_of_jobs_too(folder), *find_in_trees(folder)]
+    return sorted({path for path in found if is_recording(path) and path.suffix != DELETED})
+
+
+def find_in_trees(folder: Path) -> list[Path]:
+    """Return the recordings in MindSpore's trees in a folder, or in the one that it is, by path.
+
+    FRAMEWORK/*, <run>_ascend_ms/FRAMEWORK/*, profiler/FRAMEWORK/*, rank_<n>/profiler/FRAMEWORK/*
+    """
+    if is_recording(folder):
+        return [folder]
+    inner = _folders(folder)
+    outer = [folder, *inner, *(path for each in inner for path in _folders(each))]
+    found = (path for each in outer for path in _folders(each / "FRAMEWORK"))
     return sorted(path for path in found if is_recording(path) and path.suffix != DELETED)
 
 

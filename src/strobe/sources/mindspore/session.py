@@ -115,7 +115,7 @@ class DeviceSession:
         """Start it. Raises StateError while the user's own is active."""
         refuse_if_active()
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._profiler = import_module("mindspore").Profiler(
+        self._profiler = import_module("mindspore.profiler.profiler").Profiler(
             output_path=str(self.folder),
             profile_memory=wants.memory,
             record_shapes=wants.shapes,

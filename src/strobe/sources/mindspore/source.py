@@ -273,6 +273,7 @@ def _describe() -> dict[str, Any]:
     if management.GlobalComm.INITED:
         described["groups"] = _groups(management)
         facts["world_size"] = management.get_group_size()
+        facts["rank"] = management.get_rank()
     return described
 
 

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every file of the two trees: who writes it, which parameter asks for it, why it is not there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from strobe.reports.mindspore_tree import info, loading, memory, operators, steps, timeline
+from strobe.reports.mindspore_tree.run import Run
+
+Place = Literal["old", "new", "raw", "both"]
+"""old: <output>/profiler; new: ASCEND_PROFILER_OUTPUT; raw: old, or FRAMEWORK beside new."""
+
+_NO_DEVICE = "it holds figures of an Ascend device, and none was recorded"
+_NO_OPERATORS = "no operators were recorded"
+_NO_POINTS = (
+    "operators do not tell which of them are of the forward and the backward (MindSpore's do in "
+    "graph mode), or there are no steps"
+)
+_NO_MEMORY = "no memory was recorded"
+_NO_ADDRESSES = "no framework told addresses of blocks, so none can be followed"
+_NO_PIPELINE = "MindData profiled no pipeline: its iterator must be made while recording"
+_NO_FLOPS = "no framework told floating-point operations"
+_LATER = "strobe does not write this file yet"
+
+
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """One file. `name` has {rank} in it where the rank is part of the name."""
+
+    name: str
+    place: Place
+    write: Callable[[Run], str | None] | None
+    """Returns the content, None where the recording has nothing for it."""
+    option: str | None = None
+    """The parameter that must be on; None where none must."""
+    absent: str
+    """Why it is not written although its option is on."""
+
+
+def _written(
+    name: str,
+    place: Place,
+    write: Callable[[Run], str | None],
+    absent: str,
+    option: str | None = None,
+) -> File:
+    return File(name=name, place=place, write=write, absent=absent, option=option)
+
+
+def _absent(name: str, place: Place, absent: str, option: str | None = None) -> File:
+    return File(name=name, place=place, write=None, absent=absent, option=option)
+
+
+FILES = (
+    _written("trace_view.json", "new", timeline.trace_view, "nothing was recorded"),
+    _written("step_trace_time.csv", "new", steps.step_trace_time, _NO_OPERATORS),
+    _written(
+        *("operator_details.csv", "new", operators.operator_details),
+        *("no operator told the shapes of its inputs", "record_shapes"),
+    ),
+    _written("operator_memory.csv", "new", memory.operator_memory, _NO_ADDRESSES, "profile_memory"),
+    _written("memory_record.csv", "new", memory.memory_record, _NO_MEMORY, "profile_memory"),
+    _written("dataset.csv", "new", loading.dataset, "no data loading was recorded"),
+    _written(
+        "minddata_pipeline_raw_{rank}.csv",
+        "both",
+        loading.pipeline_raw,
+        _NO_PIPELINE,
+        "data_process",
+    ),
+    _written(
+        *("minddata_pipeline_summary_{rank}.csv", "both", loading.pipeline_summary_csv),
+        *(_NO_PIPELINE, "data_process"),
+    ),
+    _written(
+        *("minddata_pipeline_summary_{rank}.json", "both", loading.pipeline_summary),
+        *(_NO_PIPELINE, "data_process"),
+    ),
+    _written(
+        "cpu_op_detail_info_{rank}.csv", "raw", operators.cpu_op_detail, _NO_OPERATORS, "op_time"
+    ),
+    _written("cpu_op_type_info_{rank}.csv", "raw", operators.cpu_op_type, _NO_OPERATORS, "op_time"),
+    _written(
+        *("cpu_op_execute_timestamp_{rank}.txt", "raw", operators.cpu_op_execute_timestamp),
+        *(_NO_OPERATORS, "op_time"),
+    ),
+    _written("cpu_framework_{rank}.txt", "raw", operators.cpu_framework, _NO_OPERATORS, "op_time"),
+    _written(
+        "cpu_ms_memory_record_{rank}.txt",
+        "raw",
+        memory.cpu_memory_record,
+        _NO_MEMORY,
+        "profile_memory",
+    ),
+    _written(
+        "pipeline_profiling_{rank}.json",
+        "raw",
+        loading.pipeline_profiling,
+        _NO_PIPELINE,
+        "data_process",
+    ),
+    _written(
+        *("minddata_cpu_utilization_{rank}.json", "raw", loading.cpu_utilization),
+        *(_NO_PIPELINE, "data_process"),
+    ),
+    _written(
+        *("dataset_iterator_profiling_{rank}.txt", "raw", loading.dataset_iterator),
+        *("no wait for data was recorded", "data_process"),
+    ),
+    _written("step_trace_point_info_{rank}.json", "old", steps.step_trace_point_info, _NO_POINTS),
+    _written("step_trace_raw_{rank}_detail_time.csv", "old", steps.step_trace_raw, _NO_POINTS),
+    _written("framework_raw_{rank}.csv", "old", operators.framework_raw, _NO_OPERATORS, "op_time"),
+    _written(
+        "ascend_timeline_display_{rank}.json", "old", timeline.trace_view, "nothing was recorded"
+    ),
+    _written(
+        "ascend_timeline_summary_{rank}.json", "old", timeline.timeline_summary, _NO_OPERATORS
+    ),
+    _written(
+        "output_timeline_data_{rank}.txt", "old", timeline.output_timeline_data, _NO_OPERATORS
+    ),
+    _written(
+        *("operator_memory_{rank}.csv", "old", memory.operator_memory_old),
+        *(_NO_ADDRESSES, "profile_memory"),
+    ),
+    _written("flops_{rank}.txt", "old", operators.flops, _NO_FLOPS, "aicore_metrics"),
+    _written(
+        "flops_summary_{rank}.json", "old", operators.flops_summary, _NO_FLOPS, "aicore_metrics"
+    ),
+    _written(
+        *("dynamic_shape_info_{rank}.json", "old", operators.dynamic_shape_info),
+        "no operator's inputs changed their shapes from step to step, or shapes were not recorded",
+    ),
+    _written(
+        "dataset_{rank}.csv",
+        "old",
+        loading.dataset,
+        "no data loading was recorded",
+        "profile_framework",
+    ),
+    _absent("aicore_intermediate_{rank}_detail.csv", "old", _NO_DEVICE),
+    _absent("aicore_intermediate_{rank}_type.csv", "old", _NO_DEVICE),
+    _absent("aicpu_intermediate_{rank}.csv", "old", _NO_DEVICE),
+    _absent("device_queue_profiling_{rank}.txt", "old", "data was not sunk into a device"),
+    _absent("minddata_aicpu_{rank}.txt", "old", "data was not sunk into a device"),
+    _absent("hccl_raw_{rank}.csv", "old", _LATER, "profile_communication"),
+    _absent("ascend_cluster_analyse_{rank}.csv", "old", _LATER),
+    _absent("parallel_strategy_{rank}.json", "old", _LATER, "parallel_strategy"),
+    _absent("rank_{rank}/memory_block.csv", "old", _LATER, "profile_memory"),
+    _absent("rank_{rank}/task.csv", "old", _LATER, "profile_memory"),
+    _absent("kernel_details.csv", "new", _NO_DEVICE),
+    _absent("op_statistic.csv", "new", _NO_DEVICE),
+    _absent("api_statistic.csv", "new", _NO_DEVICE),
+    _absent("communication.json", "new", _LATER),
+    _absent("communication_matrix.json", "new", _LATER),
+    _absent("npu_module_mem.csv", "new", _NO_DEVICE, "profile_memory"),
+    _absent("l2_cache.csv", "new", _NO_DEVICE, "l2_cache"),
+    _absent("hbm.csv", "new", _NO_DEVICE, "hbm_ddr"),
+    _absent("pcie.csv", "new", _NO_DEVICE, "pcie"),
+    _absent("nic.csv", "new", _NO_DEVICE, "sys_io"),
+    _absent("roce.csv", "new", _NO_DEVICE, "sys_io"),
+    _absent("hccs.csv", "new", _NO_DEVICE, "sys_interconnection"),
+    _absent("data_preprocess.csv", "new", _NO_DEVICE),
+    _absent("ascend_mindspore_profiler_{rank}.db", "new", _LATER, "db"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tree:
+    """Where the files of one run go."""
+
+    kind: Literal["profile", "profiler"]
+    root: Path
+    """`profile`: <worker>_<time>_ascend_ms; `profiler`: the folder of that name."""
+    results: Path
+    """The folder whose name ends in _ascend_ms; of `profile` it is the root."""
+
+
+def write_tree(run: Run, tree: Tree, facts: info.Facts) -> dict[str, str]:
+    """Write every file that the run has data for; return, for each file, what became of it.
+
+    A file of an earlier analysis that this one does not write is removed.
+    """
+    told: dict[str, str] = {}
+    cache: dict[Callable[[Run], str | None], str | None] = {}
+    for file in _of(tree):
+        content = None
+        if file.write is not None and _is_asked(file, run):
+            write = _variant(file, tree)
+            if write not in cache:
+                cache[write] = write(run)
+            content = cache[write]
+        for path in _paths(file, tree, run.rank):
+            _put(path, content)
+        told[file.name.format(rank=run.rank)] = _fate(file, run, content)
+    told_of = info.profiler_info(run, facts, told)
+    for folder in {tree.root, tree.results}:
+        _put(folder / f"profiler_info_{run.rank}.json", told_of)
+    _put(tree.results / "profiler_metadata.json", info.profiler_metadata(facts))
+    if tree.kind == "profiler":
+        (tree.root / "container").mkdir(exist_ok=True)
+    return told
+
+
+def _of(tree: Tree) -> Iterator[File]:
+    """Yield the files of a tree: those of the newer one are in both."""
+    for file in FILES:
+        if tree.kind == "profiler" or file.place != "old":
+            yield file
+
+
+def _variant(file: File, tree: Tree) -> Callable[[Run], str | None]:
+    """Return who writes it: older versions had no column Preparing."""
+    assert file.write is not None
+    if tree.kind == "profiler" and file.write is steps.step_trace_time:
+        return steps.step_trace_time_without_preparing
+    return file.write
+
+
+def _is_asked(file: File, run: Run) -> bool:
+    return file.option is None or bool(run.parameters.get(file.option))
+
+
+def _fate(file: File, run: Run, content: str | None) -> str:
+    if content is not None:
+        return "written"
+    if not _is_asked(file, run):
+        return f"not collected: {file.option} is off"
+    return f"not collected: {run.missing.get(file.option or '', file.absent)}"
+
+
+def _paths(file: File, tree: Tree, rank: int) -> Iterator[Path]:
+    name = file.name.format(rank=rank)
+    if file.place in ("new", "both"):
+        yield tree.results / "ASCEND_PROFILER_OUTPUT" / name
+    if tree.kind == "profiler" and file.place != "new":
+        yield tree.root / name
+    elif file.place == "raw":
+        yield tree.root / "FRAMEWORK" / name
+
+
+def _put(path: Path, content: str | None) -> None:
+    """Write it whole, or see to it that it is not there."""
+    if content is None:
+        path.unlink(missing_ok=True)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part.write_text(content, encoding="utf-8")
+    part.replace(path)

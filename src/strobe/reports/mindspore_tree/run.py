@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the writers of the files are given: the tables of one run of one rank, ready to be used."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import polars as pl
+
+from strobe.analysis.step_trace import choose_steps, clip_points, clip_spans
+from strobe.errors import UsageError
+
+_HOST_WORK = ("operator", "communication")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """The tables of a recording, clipped to the steps that are asked for."""
+
+    spans: pl.DataFrame
+    steps: pl.DataFrame
+    """Those that have ended."""
+    allocations: pl.DataFrame
+    instants: pl.DataFrame
+    facts: Mapping[str, str]
+    """The table `metadata`."""
+    parameters: Mapping[str, Any]
+    """What the profiler was told: every parameter with its value."""
+    missing: Mapping[str, str]
+    """What was asked for and could not be had: parameter to reason."""
+    lanes: Mapping[int, str]
+    """The name of each lane."""
+    pipeline: Mapping[str, bytes] = field(default_factory=dict)
+    """What MindData saved: the name of a file, without the rank, to its content."""
+    rank: int = 0
+    pretty: bool = False
+
+    @cached_property
+    def wall_offset_ns(self) -> int:
+        """What makes a time of the tables one of the wall clock."""
+        return int(self.facts["start_wall_ns"]) - int(self.facts["start_ns"])
+
+    @cached_property
+    def operators(self) -> pl.DataFrame:
+        """The host's operators, by start.
+
+        Columns: type, op (its last name), name (its full name), phase, start_ns, dur_ns, self_ns,
+        pid, tid, lane, flops, shapes (JSON text or null), dtypes (the same).
+        """
+        category = pl.col("category").cast(pl.String)
+        host = self.spans.filter(category.is_in(_HOST_WORK) & pl.col("device").is_null())
+        told = pl.col("attributes")
+        scope = pl.when(pl.col("module").is_not_null()).then(pl.col("module").cast(pl.String) + "/")
+        name = pl.col("name").cast(pl.String)
+        full = pl.coalesce(told.str.json_path_match("$.full_name"), scope + name, name)
+        return host.select(
+            type=name,
+            op=full.str.split("/").list.last(),
+            name=full,
+            phase=pl.col("phase").cast(pl.String),
+            category=category,
+            shapes=told.str.json_path_match("$.shapes"),
+            dtypes=told.str.json_path_match("$.dtypes"),
+            **{
+                column: pl.col(column)
+                for column in ("start_ns", "dur_ns", "self_ns", "pid", "tid", "lane", "flops")
+            },
+        )
+
+    @property
+    def is_graph(self) -> bool:
+        """Whether MindSpore ran in graph mode; of other frameworks it is not asked."""
+        return self.facts.get("mindspore_mode", "graph") == "graph"
+
+    @cached_property
+    def framework(self) -> str:
+        """The framework that the memory belongs to, as its users call it."""
+        names = {"torch": "PyTorch", "jax": "JAX", "paddle": "Paddle"}
+        found = [name for key, name in names.items() if f"{key}_path" in self.facts]
+        return found[0] if found and "mindspore_path" not in self.facts else "MindSpore"
+
+
+def clip(run: Mapping[str, Any], step_list: Sequence[int] | None) -> dict[str, Any]:
+    """Return the arguments of a Run, cut to the steps that are asked for.
+
+    Raises UsageError for steps that were not collected.
+    """
+    steps = run["steps"]
+    if step_list is None:
+        return {**run, "steps": choose_steps(steps, None)}
+    try:
+        chosen = choose_steps(steps, list(step_list))
+    except IndexError as error:
+        message = (
+            f"step_list={list(step_list)}: there is no {error} collected steps; they are counted "
+            "from 1"
+        )
+        raise UsageError(message) from None
+    start_ns = int(chosen["start_ns"][0])
+    end_ns = int((chosen["start_ns"] + chosen["dur_ns"])[-1])
+    return {
+        **run,
+        "steps": chosen,
+        "spans": clip_spans(run["spans"], start_ns, end_ns),
+        "allocations": clip_points(run["allocations"], start_ns, end_ns),
+        "instants": clip_points(run["instants"], start_ns, end_ns),
+    }
+
+
+def as_csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table as CSV; None becomes an empty field."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def as_json(content: object, run: Run) -> str:
+    """Return JSON text, on one line unless the run is to be pretty."""
+    return json.dumps(content, indent=4 if run.pretty else None)
+
+
+def in_units(ns: float | None, size: int, digits: int) -> str:
+    """Return a time in a unit of `size` nanoseconds, "" where it is not known."""
+    return "" if ns is None else f"{ns / size:.{digits}f}"
+
+
+def exact_us(ns: int) -> str:
+    """Return whole nanoseconds as microseconds, without an error."""
+    return f"{ns // 1000}.{ns % 1000:03d}"

@@ -1,0 +1,398 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MindSpore's trees: where a recording lies in one, and the files that are made of it.
+
+<output>/<worker>_<time>_ascend_ms/FRAMEWORK/<recording>    strobe.mindspore.profile
+<output>/profiler/FRAMEWORK/<recording>                     strobe.mindspore.Profiler, one card
+<output>/rank_<n>/profiler/FRAMEWORK/<recording>            the same, several cards
+
+A run that finds such a folder taken makes one with a number: profiler_2.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import functools
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from strobe._version import __version__
+from strobe.errors import FormatError, StateError, StrobeError, UsageError
+from strobe.record.messages import show
+from strobe.record.ranks import Place
+from strobe.session import ending
+from strobe.session.round import Destination
+from strobe.store import manifest, places
+
+if TYPE_CHECKING:
+    from strobe.reports.mindspore_tree.run import Run
+
+FORMAT = "mindspore"
+RAW = "FRAMEWORK"
+METADATA = "mindspore_metadata"
+"""The key of the recording's metadata that holds what the user added."""
+
+_DONE = "tree.json"  # in the recording: where its files were written
+_PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
+_PROGRAM = (
+    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "from strobe.session.mindspore_tree import _main; _main()"
+)
+# Options of strobe.Profiler by other names.
+_PARAMETERS = {"with_flops": "aicore_metrics"}
+
+Kind = Literal["profile", "profiler"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declaration:
+    """What the manifest says of the tree that is to be made of a recording."""
+
+    kind: Kind
+    parameters: dict[str, Any]
+    missing: dict[str, str] = field(default_factory=dict)
+    """What the interface was asked for and cannot be had: parameter to reason."""
+    format: str = FORMAT
+
+
+def place_profile(folder: Path, worker: str, declaration: Declaration, place: Place) -> Destination:
+    """Make a new <worker>_<time>_ascend_ms in the folder, for one round of `profile`."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    for later in itertools.count():
+        moment = now + datetime.timedelta(milliseconds=later)
+        root = folder / f"{worker}_{os.getpid()}_{_stamp(moment)}_ascend_ms"
+        if _claim(root):
+            return _destination(root, declaration, place)
+    raise AssertionError
+
+
+def place_profiler(output: Path, declaration: Declaration, place: Place) -> Destination:
+    """Make a new folder `profiler`, for one round of `Profiler`."""
+    root = _claim_numbered(_rank_folder(output, place.rank, place.world_size))
+    return _destination(root, declaration, place)
+
+
+def _destination(root: Path, declaration: Declaration, place: Place) -> Destination:
+    name = f"op_range_{place.rank or 0}-{os.getpid()}-{manifest.new_id()[:8]}"
+    return Destination(path=root / RAW / name, exports=[asdict(declaration)])
+
+
+def _claim(root: Path) -> bool:
+    root.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        root.mkdir()
+    except FileExistsError:
+        return False
+    return True
+
+
+def _claim_numbered(folder: Path) -> Path:
+    for number in itertools.count(1):
+        root = folder / ("profiler" if number == 1 else f"profiler_{number}")
+        if _claim(root):
+            return root
+    raise AssertionError
+
+
+def _rank_folder(output: Path, rank: int | None, world_size: int | None) -> Path:
+    """Return where the folder `profiler` of a rank lies: on a single card in the output itself."""
+    several = bool(rank) if world_size is None else world_size > 1
+    return output / f"rank_{rank or 0}" if several else output
+
+
+def _stamp(moment: datetime.datetime) -> str:
+    return moment.strftime("%Y%m%d%H%M%S") + f"{moment.microsecond // 1000:03d}"
+
+
+def check_steps(step_list: object) -> list[int] | None:
+    """Return the steps to analyse, in order; raises TypeError or UsageError."""
+    if step_list is None:
+        return None
+    if not isinstance(step_list, (list, tuple, range)) or not all(
+        type(number) is int for number in step_list
+    ):
+        message = f"step_list={step_list!r}: must be a list of integers, or None"
+        raise TypeError(message)
+    numbers = sorted(step_list)
+    if not numbers or numbers != list(range(numbers[0], numbers[0] + len(numbers))):
+        message = f"step_list={list(step_list)!r}: must be consecutive integers, as in [2, 3, 4]"
+        raise UsageError(message)
+    if numbers[0] < 1:
+        message = f"step_list={list(step_list)!r}: steps are counted from 1"
+        raise UsageError(message)
+    return numbers
+
+
+def expect(recording: Path) -> None:
+    """Let the program not end before the files of a recording have been made."""
+    ending.finish_with(functools.partial(_complete_outside, recording))
+
+
+def _complete_outside(recording: Path) -> None:
+    """Have it done by a process: one that is ending cannot import what it takes."""
+    if recording.is_dir() and not (recording / _DONE).exists():
+        failures: list[str] = []
+        simplifies = _simplifies(recording)
+        _hear(_start(recording, {"again": False, "data_simplification": simplifies}), failures)
+        for failure in failures:
+            show(f"the files of {str(recording)!r} are not complete: {failure}")
+
+
+def complete(recording: Path) -> None:
+    """Make the files of a recording unless they have been made, as asked for by a profiler."""
+    if recording.is_dir() and not (recording / _DONE).exists():
+        analyse_recording(recording, data_simplification=_simplifies(recording), again=False)
+
+
+def _simplifies(recording: Path) -> bool:
+    declared = read_declaration(recording, manifest.read(recording))
+    return bool(declared.parameters.get("data_simplification", True))
+
+
+def analyse_recording(
+    recording: Path,
+    *,
+    pretty: bool = False,
+    step_list: Sequence[int] | None = None,
+    data_simplification: bool = True,
+    root: Path | None = None,
+    again: bool = True,
+) -> Path:
+    """Make the files of a recording in its tree, or in the folder `root`, and return that tree.
+
+    `again=False`: only if nobody else has.
+    Raises StateError while its program records, UsageError for steps that it does not have, and
+    FormatError for what was not recorded by strobe.mindspore.
+    """
+    from strobe.finalize.run import finalize, locked
+    from strobe.reports.mindspore_tree.files import Tree, write_tree
+    from strobe.reports.mindspore_tree.info import Facts
+
+    began_ns = time.time_ns()
+    content = manifest.read(recording)
+    declared = read_declaration(recording, content)
+    _refuse_running(recording, content)
+    tables = finalize(recording, keep_log=not data_simplification)
+    with locked(recording):
+        if not again and (recording / _DONE).exists():
+            return recording.parent.parent
+        run = _gather(recording, content, declared, tables, pretty=pretty, step_list=step_list)
+        root = root or _find_root(recording, declared, run)
+        started = datetime.datetime.fromtimestamp(
+            content.start.wall_ns / 1e9, datetime.timezone.utc
+        )
+        results = root
+        if declared.kind == "profiler":
+            results = root / f"rank-{run.rank}_{_stamp(started)}_ascend_ms"
+        facts = Facts(
+            strobe=__version__,
+            started_ns=content.start.wall_ns,
+            stopped_ns=content.stop.wall_ns if content.stop else 0,
+            analysed_from_ns=began_ns,
+            analysed_to_ns=time.time_ns(),
+            metadata=json.loads(content.metadata.get(METADATA, "{}")),
+        )
+        write_tree(run, Tree(kind=declared.kind, root=root, results=results), facts)
+        with contextlib.suppress(OSError):
+            (recording / _DONE).write_text(json.dumps(os.path.relpath(root, recording)))
+    return root
+
+
+def gather(recording: Path) -> Run:
+    """Return the tables of a recording as the writers take them."""
+    from strobe.finalize.run import finalize
+
+    content = manifest.read(recording)
+    declared = read_declaration(recording, content)
+    _refuse_running(recording, content)
+    return _gather(recording, content, declared, finalize(recording), pretty=False, step_list=None)
+
+
+def read_declaration(recording: Path, content: manifest.Manifest) -> Declaration:
+    """Return what the recording is to become; raises FormatError where it is to become nothing."""
+    for wanted in content.exports:
+        if wanted["format"] == FORMAT:
+            return Declaration(**wanted)
+    reason = "not recorded by strobe.mindspore; see strobe.open and strobe export"
+    raise FormatError(recording, "recording", reason)
+
+
+def _refuse_running(recording: Path, content: manifest.Manifest) -> None:
+    if content.stop is not None or places.is_finalized(recording):
+        return
+    if manifest.is_alive(content.pid, content.process_start, content.host, content.boot):
+        message = f"{str(recording)!r}: process {content.pid} still records into it; stop it first"
+        raise StateError(message)
+
+
+def _gather(
+    recording: Path,
+    content: manifest.Manifest,
+    declared: Declaration,
+    tables: Path,
+    *,
+    pretty: bool,
+    step_list: Sequence[int] | None,
+) -> Run:
+    from strobe.analysis.memory import name_owners
+    from strobe.reports.mindspore_tree.run import Run, clip
+    from strobe.session.recording import Recording
+
+    opened = Recording(recording)
+    spans = opened.spans().collect()
+    lanes = opened.threads().select("lane", "thread").collect()
+    facts = dict(opened.metadata().collect().iter_rows())
+    missing = {_PARAMETERS.get(name, name): why for name, why in content.missing.items()}
+    frames = {
+        "spans": spans,
+        "steps": opened.steps().collect(),
+        "allocations": name_owners(opened.allocations().collect(), spans),
+        "instants": opened.instants().collect(),
+    }
+    return Run(
+        **clip(frames, step_list),
+        facts=facts,
+        parameters=declared.parameters,
+        missing={**missing, **declared.missing},
+        lanes=dict(lanes.iter_rows()),
+        pipeline=_read_pipeline(tables),
+        rank=int(facts.get("mindspore_rank") or facts.get("rank") or 0),
+        pretty=pretty,
+    )
+
+
+def _read_pipeline(tables: Path) -> Mapping[str, bytes]:
+    """Return what MindData saved, by the names of its files without their rank."""
+    found = {}
+    for file in sorted(tables.glob(f"{places.ORIGINALS}/*")):
+        stem, _, _rank = file.stem.rpartition("_")
+        found[stem + file.suffix] = file.read_bytes()
+    return found
+
+
+def _find_root(recording: Path, declared: Declaration, run: Run) -> Path:
+    """Return the tree's folder: around the recording, unless its rank was learnt only later."""
+    around = recording.parent.parent
+    with contextlib.suppress(OSError, ValueError):
+        known = Path(os.path.normpath(recording / json.loads((recording / _DONE).read_text())))
+        if known.is_dir():
+            return known
+    if declared.kind == "profile" or "rank" in run.facts or "mindspore_rank" not in run.facts:
+        return around
+    world = int(run.facts.get("mindspore_world_size", 1))
+    folder = _rank_folder(around.parent, run.rank, world)
+    return around if folder == around.parent else _claim_numbered(folder)
+
+
+def find(path: str | os.PathLike[str]) -> list[Path]:
+    """Return the recordings of strobe.mindspore at a path, which may be any folder of a tree.
+
+    Raises TypeError or FormatError where there are none, StateError for an Ascend's own data.
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        message = f"profiler_path={path!r}: must be a str or a Path"
+        raise TypeError(message)
+    folder = Path(path).expanduser().absolute()
+    if not folder.is_dir():
+        reason = "it is a file" if folder.exists() else "there is nothing at this path"
+        raise FormatError(path, "path", f"{reason}; give the folder above `profiler`")
+    found = places.find_in_trees(folder)
+    if not found:
+        _refuse_device(folder)
+        reason = "no data of strobe.mindspore in it, nor in the folders below (FRAMEWORK/*)"
+        raise FormatError(path, "path", reason)
+    return found
+
+
+def _refuse_device(folder: Path) -> None:
+    """Raise StateError where there is only what CANN's own tools wrote."""
+    for found in sorted(folder.glob("**/PROF_*_*_*")):
+        message = (
+            f"{str(found)!r}: its layout, of CANN {_cann_version(found)}, cannot be read by strobe "
+            f"{__version__}; analyse it with the MindSpore that wrote it"
+        )
+        raise StateError(message)
+
+
+def _cann_version(folder: Path) -> str:
+    for file in sorted(folder.glob("*/info.json*")):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            told = json.loads(file.read_text())
+            return str(told.get("version") or told.get("cann_version") or "of unknown version")
+    return "of unknown version"
+
+
+def analyse(
+    path: str | os.PathLike[str],
+    *,
+    processes: int,
+    pretty: bool = False,
+    step_list: object = None,
+    data_simplification: bool = True,
+) -> list[Path]:
+    """Make the files of all recordings at a path, several at once, and return their trees.
+
+    Raises what analyse_recording does; with several recordings the others are made first.
+    """
+    options: dict[str, Any] = {
+        "pretty": pretty,
+        "step_list": check_steps(step_list),
+        "data_simplification": data_simplification,
+    }
+    found = find(path)
+    if len(found) == 1 or processes == 1:
+        return [analyse_recording(recording, **options) for recording in found]
+    return _analyse_at_once(found, processes, options)
+
+
+def start_analysis(found: list[Path], options: Mapping[str, Any]) -> None:
+    """Make the files of recordings outside this process, which waits for them when it ends."""
+    for recording in found:
+        process = _start(recording, options)
+        ending.finish_with(functools.partial(_hear, process, []))
+
+
+def _analyse_at_once(found: list[Path], processes: int, options: dict[str, Any]) -> list[Path]:
+    """Give each recording to a process of its own; they are no copies of this one."""
+    trees: list[Path] = []
+    failures: list[str] = []
+    for start in range(0, len(found), processes):
+        running = [_start(recording, options) for recording in found[start : start + processes]]
+        trees += [tree for process in running if (tree := _hear(process, failures))]
+    if failures:
+        raise (UsageError if options["step_list"] else StateError)("; ".join(failures))
+    return trees
+
+
+def _start(recording: Path, options: Mapping[str, Any]) -> subprocess.Popen[str]:
+    asked = json.dumps({"recording": str(recording), **options})
+    command = [sys.executable, "-c", _PROGRAM, _PACKAGE_PARENT, asked]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def _hear(process: subprocess.Popen[str], failures: list[str]) -> Path | None:
+    """Return the tree that a process made; what went wrong is added to the failures."""
+    told = json.loads(process.communicate()[0].strip() or '{"error": "the analysis failed"}')
+    if "error" in told:
+        failures.append(told["error"])
+        return None
+    return Path(told["tree"])
+
+
+def _main() -> None:
+    """Analyse one recording and print where its tree is, as JSON."""
+    options = json.loads(sys.argv[2])
+    try:
+        tree = analyse_recording(Path(options.pop("recording")), **options)
+    except StrobeError as error:
+        print(json.dumps({"error": str(error)}))
+        return
+    print(json.dumps({"tree": str(tree)}))
