@@ -27,6 +27,7 @@ LAYERS: dict[str, set[str]] = {
 }
 LAYERS["session"] = set(LAYERS)
 LAYERS["mindspore"] = LAYERS["paddle"] = {"errors", "model", "importers", "reports", "session"}
+LAYERS["mindspore"] = LAYERS["mindspore"] | {"record"}  # spans, states and messages
 BELOW_THE_TOP = set(LAYERS)
 LAYERS["cli"] = LAYERS["web"] = LAYERS["integrations"] = BELOW_THE_TOP
 LAYERS["__main__"] = {"cli"}

@@ -12,7 +12,7 @@ import sys
 import typer
 
 from strobe._version import __version__
-from strobe.cli import clean, doctor, export, info, run, summary
+from strobe.cli import analyse, clean, doctor, export, info, run, summary
 from strobe.errors import CommandError, StrobeError, UsageError
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ app.command("run", cls=run.RunCommand)(run.run)
 app.command("summary")(summary.summary)
 app.command("info")(info.info)
 app.command("export")(export.export)
+app.command("analyse")(analyse.analyse)
 app.command("doctor")(doctor.doctor)
 app.command("clean")(clean.clean)
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,7 +17,14 @@ from typer.core import TyperCommand
 
 from strobe.errors import CommandError, UsageError
 from strobe.session.environment import VARIABLE, check_options, read_options
+from strobe.session.hook import IMPORT_VARIABLE
 from strobe.session.program import find_program
+
+# What is imported before the program: the interface that obeys this variable, and what puts that
+# interface in the place of MindSpore's own.
+_MINDSPORE_OPTIONS = "MS_PROFILER_OPTIONS"
+_FACADE = "strobe.mindspore"
+_REPLACE = "strobe.mindspore._replace"
 
 
 class RunCommand(TyperCommand):
@@ -83,6 +91,9 @@ def run(
     flops: bool = typer.Option(False, "--flops", help="Floating-point operations of operators."),
     memory: bool = typer.Option(False, "--memory", help="Allocations, and who made them."),
     modules: bool = typer.Option(False, "--modules", help="The layer of each operator."),
+    mindspore: bool = typer.Option(
+        False, "--mindspore", help="The program's mindspore.Profiler is strobe's; nothing else is."
+    ),
 ) -> None:
     """Profile a program that knows nothing of it.
 
@@ -100,6 +111,8 @@ def run(
     Example: strobe run -- torchrun --nproc_per_node 2 train.py
 
     Example: torchrun --nproc_per_node 2 -m strobe run train.py
+
+    Example: strobe run --mindspore train_with_ms_profiler.py
     """
     plan = {"wait": wait, "warmup": warmup, "active": active}
     plan |= {"repeat": repeat, "skip_first": skip_first}
@@ -116,6 +129,10 @@ def run(
         "with_modules": modules or None,
     }
     options = {key: value for key, value in asked.items() if value is not None}
+    if mindspore:
+        _require_hook()
+        _refuse_options(options, output)
+        _become(_command(program), {VARIABLE: None, IMPORT_VARIABLE: _REPLACE})
     outer = _outer_options()
     if output or "output" not in outer:
         options["output"] = str((output or Path("strobe_data")).absolute())
@@ -126,7 +143,17 @@ def run(
         message = f"run: {error}"
         raise CommandError(message, exit_code=2) from None
     _require_hook()
-    _become(_command(program), json.dumps(options))
+    variables = {VARIABLE: json.dumps(options)}
+    if os.environ.get(_MINDSPORE_OPTIONS):
+        variables[IMPORT_VARIABLE] = _FACADE
+    _become(_command(program), variables)
+
+
+def _refuse_options(options: Mapping[str, Any], output: Path | None) -> None:
+    """What is recorded, and where to, is for the program's own profiler to say."""
+    if options or output:
+        message = "run --mindspore: leave out the other options; the program's Profiler has them"
+        raise CommandError(message, exit_code=2)
 
 
 def _outer_options() -> dict[str, Any]:
@@ -210,13 +237,15 @@ def _command(program: list[str]) -> list[str]:
     return [sys.executable, *options, first, *rest]
 
 
-def _become(command: list[str], options: str) -> NoReturn:
+def _become(command: list[str], variables: Mapping[str, str | None]) -> NoReturn:
     # Python ignores these signals from its start on, and an ignored signal stays so in the program.
     for name in ("SIGPIPE", "SIGXFSZ"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_DFL)
+    environment = {name: text for name, text in os.environ.items() if name not in variables}
+    environment |= {name: text for name, text in variables.items() if text is not None}
     try:
-        os.execvpe(command[0], command, {**os.environ, VARIABLE: options})
+        os.execvpe(command[0], command, environment)
     except OSError as error:
         message = f"run {command[0]!r}: cannot be started ({error.strerror})"
         raise CommandError(message, exit_code=2) from None

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""strobe.Profiler, recording into one of MindSpore's trees."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from strobe.mindspore._handler import TraceHandler
+from strobe.mindspore._settings import Settings, old_output
+from strobe.record.ranks import Place
+from strobe.session import mindspore_tree
+from strobe.session.profiler import Profiler
+from strobe.session.round import Destination
+
+# Options of strobe.Profiler by the names of their parameters.
+_NAMES = {"with_flops": "aicore_metrics"}
+
+
+class Recorder(Profiler):
+    """One profiler of either interface. `paths` are the recordings of all rounds that ended."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        kind: mindspore_tree.Kind,
+        analyses: bool,
+        on_round: Callable[[], object],
+    ) -> None:
+        handler = settings.values["on_trace_ready"]
+        self._handler = handler if isinstance(handler, TraceHandler) else None
+        self._kind: mindspore_tree.Kind = "profile" if self._handler else kind
+        self._analyses = self._handler.analyses if self._handler else analyses
+        self._settings = settings
+        self._on_round = on_round
+        self._added: dict[str, Any] = {}
+        self.paths: list[Path] = []
+        output = old_output(settings) if kind == "profiler" else Path("./data").absolute()
+        self._folder = self._handler.folder if self._handler else output
+        super().__init__(**settings.options, output=self._folder, on_trace_ready=self._end_round)
+
+    @property
+    def place(self) -> Place:
+        """Which process of which job it records, once it has been started."""
+        return self._place
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has been started and not stopped."""
+        return self._is_started()
+
+    def add(self, key: str, value: Any) -> None:
+        """Keep what the user added, for profiler_metadata.json."""
+        self._added[key] = value
+        self.add_metadata(mindspore_tree.METADATA, json.dumps(self._added))
+
+    def start(self) -> None:
+        """Start, and say what was named and cannot be had."""
+        super().start()
+        self._report(self._settings.missing)
+
+    def _find_place(self) -> Place:
+        place = super()._find_place()
+        management = sys.modules.get("mindspore.communication.management")
+        if management is None or not management.GlobalComm.INITED:
+            return place
+        rank, size = management.get_rank(), management.get_group_size()
+        return replace(place, rank=rank, world_size=size)
+
+    def _find_destination(self) -> Destination:
+        declaration = mindspore_tree.Declaration(
+            kind=self._kind,
+            parameters=self._settings.described,
+            missing=self._settings.missing,
+        )
+        if self._kind == "profiler":
+            found = mindspore_tree.place_profiler(self._folder, declaration, self._place)
+        else:
+            worker = self._handler.worker if self._handler else socket.gethostname()
+            found = mindspore_tree.place_profile(self._folder, worker, declaration, self._place)
+        return replace(found, finalize=self._analyses)
+
+    def _end_round(self, _profiler: Profiler) -> None:
+        path = self.recording.path
+        self.paths.append(path)
+        if self._analyses:
+            mindspore_tree.expect(path)
+        self._on_round()
+
+    def _report(self, missing: Mapping[str, str]) -> None:
+        """Say only what the user named: other defaults than strobe's are no wish of theirs."""
+        super()._report(
+            {
+                _NAMES.get(name, name): reason
+                for name, reason in missing.items()
+                if self._settings.is_named(name)
+            }
+        )

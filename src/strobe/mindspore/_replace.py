@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""For `strobe run --mindspore`: MindSpore's own names of its profiler become ours."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import strobe.mindspore as ours
+from strobe.session.hook import when_imported
+
+_NAMES = {
+    "mindspore": ("Profiler",),
+    "mindspore.profiler": tuple(name for name in ours.__all__ if name != "analyse"),
+    "mindspore.profiler.profiler": ("analyse",),
+}
+
+
+def install() -> None:
+    """Put our names into MindSpore, now or when it is imported."""
+    when_imported("mindspore", _replace)
+
+
+def _replace() -> None:
+    for module_name, names in _NAMES.items():
+        module: Any = sys.modules.get(module_name)
+        for name in names:
+            if module is not None and hasattr(module, name):
+                setattr(module, name, getattr(ours, name))
+    callback: Any = sys.modules.get("mindspore.train.callback")
+    if callback is not None and hasattr(callback, "DynamicProfilerMonitor"):
+        callback.DynamicProfilerMonitor = ours.DynamicProfilerMonitor
+
+
+install()

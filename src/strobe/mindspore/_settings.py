@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arguments of `profile` and `Profiler`: checked, and translated into strobe's."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from strobe.errors import UsageError
+from strobe.mindspore._names import (
+    OLD_METRICS,
+    AicoreMetrics,
+    ExportType,
+    HostSystem,
+    ProfilerActivity,
+    ProfilerLevel,
+    as_member,
+    as_members,
+)
+from strobe.mindspore._schedule import Schedule, as_states
+
+_NPU = "it is told by an Ascend device, and MindSpore does not run on one here"
+# What no source of strobe gives on this machine: parameter to reason.
+_UNSERVED = {
+    "parallel_strategy": "strobe does not write parallel_strategy_*.json yet",
+    "l2_cache": _NPU,
+    "sys_io": _NPU,
+    "sys_interconnection": _NPU,
+    "host_sys": _NPU,
+}
+EXPERIMENTAL: dict[str, Any] = {
+    "profiler_level": ProfilerLevel.Level0,
+    "aic_metrics": AicoreMetrics.AiCoreNone,
+    "l2_cache": False,
+    "mstx": False,
+    "data_simplification": True,
+    "export_type": None,
+    "mstx_domain_include": None,
+    "mstx_domain_exclude": None,
+    "sys_io": False,
+    "sys_interconnection": False,
+    "host_sys": None,
+}
+PROFILE: dict[str, Any] = {
+    "activities": None,
+    "with_stack": False,
+    "profile_memory": False,
+    "data_process": False,
+    "parallel_strategy": False,
+    "start_profile": True,
+    "hbm_ddr": False,
+    "pcie": False,
+    "sync_enable": True,
+    "schedule": None,
+    "on_trace_ready": None,
+    "experimental_config": None,
+    "record_shapes": False,
+}
+# Every parameter that a version of Profiler has had, with the default of the oldest.
+PROFILER: dict[str, Any] = {
+    **{name: value for name, value in PROFILE.items() if name != "experimental_config"},
+    **EXPERIMENTAL,
+    "output_path": "./data",
+    "profile_communication": False,
+    "data_process": True,
+    "parallel_strategy": True,
+    "op_time": True,
+    "profile_framework": "all",
+    "aicore_metrics": 0,
+    "timeline_limit": 500,
+    "host_stack": True,
+    "optypes_not_deal": "Variable",
+    "ascend_job_id": "",
+}
+_NOT_SWITCHES = {
+    *("activities", "schedule", "on_trace_ready", "experimental_config", "profiler_level"),
+    *("aic_metrics", "export_type", "mstx_domain_include", "mstx_domain_exclude", "host_sys"),
+    *("output_path", "profile_framework", "aicore_metrics", "timeline_limit"),
+    *("optypes_not_deal", "ascend_job_id"),
+}
+_FRAMEWORK = ("all", "time", "memory", None)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a profiler was told."""
+
+    values: Mapping[str, Any]
+    """Every parameter, enums as their members."""
+    named: frozenset[str]
+    """Those that the user gave."""
+
+    @property
+    def missing(self) -> dict[str, str]:
+        """What was named and cannot be had from anybody here: parameter to reason."""
+        if device_target() == "Ascend":
+            return {}
+        found = {
+            name: reason
+            for name, reason in _UNSERVED.items()
+            if name in self.named and self.values.get(name)
+        }
+        metrics = self.values["aic_metrics"]
+        served = (AicoreMetrics.AiCoreNone, AicoreMetrics.ArithmeticUtilization)
+        if metrics not in served and self.is_named("aic_metrics"):
+            found["aic_metrics"] = _NPU
+        if ExportType.Db in self.values["export_type"]:
+            found["export_type"] = "strobe does not write the database yet; text is written"
+        return found
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The same for strobe.Profiler, without output and handler."""
+        values = self.values
+        schedule = values["schedule"]
+        return {
+            "schedule": None if schedule is None else as_states(schedule),
+            "activities": values["activities"] if "activities" in self.named else None,
+            "record_shapes": values["record_shapes"],
+            "with_flops": values["aic_metrics"] is AicoreMetrics.ArithmeticUtilization,
+            "profile_memory": values["profile_memory"],
+            "with_stack": values["with_stack"],
+            "data_process": values["data_process"],
+            "hbm_ddr": values["hbm_ddr"],
+            "pcie": values["pcie"],
+        }
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """The values as JSON has them, and the options that files depend on."""
+        plain = {
+            name: _plain(value)
+            for name, value in self.values.items()
+            if name not in ("on_trace_ready", "experimental_config")
+        }
+        metrics = self.values["aic_metrics"] is not AicoreMetrics.AiCoreNone
+        return {
+            "op_time": True,
+            "profile_framework": "all",
+            "profile_communication": False,
+            **plain,
+            "is_set_schedule": self.values["schedule"] is not None,
+            "aicore_metrics": metrics,
+            "db": ExportType.Db in self.values["export_type"],
+        }
+
+    def is_named(self, option: str) -> bool:
+        """Say whether the user gave what became this option of strobe.Profiler."""
+        if option in ("with_flops", "aic_metrics"):
+            return bool(self.named & {"aic_metrics", "aicore_metrics"})
+        return option in self.named
+
+
+class _ExperimentalConfig:
+    """What else an Ascend may be asked for; read when a profiler is made."""
+
+    def __init__(self, **given: Any) -> None:
+        check_names("_ExperimentalConfig", given, EXPERIMENTAL)
+        self.__dict__.update({**EXPERIMENTAL, **given})
+        self._named = frozenset(given)
+
+
+def check_names(caller: str, given: Iterable[str], known: Mapping[str, Any]) -> None:
+    """Raise TypeError for a name that is not known, with the one that may be meant."""
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"; do you mean {near[0]!r}?" if near else f"; it has {', '.join(known)}"
+            message = f"{caller}() has no parameter {name!r}{hint}"
+            raise TypeError(message)
+
+
+def settle(caller: str, given: Mapping[str, Any], known: Mapping[str, Any]) -> Settings:
+    """Check the arguments of a profiler; raises TypeError or ValueError."""
+    check_names(caller, given, known)
+    values = {**EXPERIMENTAL, **known, **given}
+    named = set(given)
+    config = given.get("experimental_config")
+    if config is not None:
+        named |= _read_config(caller, config, values)
+    for name, value in values.items():
+        if name not in _NOT_SWITCHES and not isinstance(value, bool):
+            message = f"{caller}({name}={value!r}): must be True or False"
+            raise TypeError(message)
+    _settle_enums(caller, values, named)
+    _check_rest(caller, values)
+    _check_activities(caller, values)
+    return Settings(values, frozenset(named))
+
+
+def _read_config(caller: str, config: object, values: dict[str, Any]) -> set[str]:
+    """Take over what a config of ours or of MindSpore's says; return what the user named in it."""
+    if not hasattr(config, "profiler_level"):
+        message = f"{caller}(experimental_config={config!r}): must be an _ExperimentalConfig"
+        raise TypeError(message)
+    found = {name: getattr(config, name, default) for name, default in EXPERIMENTAL.items()}
+    values.update(found)
+    return set(getattr(config, "_named", found))
+
+
+def _settle_enums(caller: str, values: dict[str, Any], named: set[str]) -> None:
+    def member(kind: Any, name: str, default: Any) -> None:
+        value = values[name]
+        values[name] = default if value is None else as_member(kind, value, f"{caller}({name})")
+
+    def members(kind: Any, name: str, default: Any) -> None:
+        value = values[name]
+        values[name] = default if value is None else as_members(kind, value, f"{caller}({name})")
+
+    member(ProfilerLevel, "profiler_level", ProfilerLevel.Level0)
+    if "aic_metrics" in named or "aicore_metrics" not in values:
+        member(AicoreMetrics, "aic_metrics", AicoreMetrics.AiCoreNone)
+    else:
+        values["aic_metrics"] = _old_metrics(caller, values["aicore_metrics"])
+    members(ExportType, "export_type", [ExportType.Text])
+    members(HostSystem, "host_sys", [])
+    members(ProfilerActivity, "activities", [ProfilerActivity.CPU, ProfilerActivity.NPU])
+
+
+def _old_metrics(caller: str, value: object) -> AicoreMetrics:
+    if isinstance(value, bool) or not isinstance(value, int):
+        message = f"{caller}(aicore_metrics={value!r}): must be an int from -1 to 6"
+        raise TypeError(message)
+    if not -1 <= value < len(OLD_METRICS):
+        message = f"{caller}(aicore_metrics={value!r}): must be from -1 (none) to 6"
+        raise UsageError(message)
+    return AicoreMetrics.AiCoreNone if value < 0 else OLD_METRICS[value]
+
+
+def _check_rest(caller: str, values: dict[str, Any]) -> None:
+    def refuse(name: str, rule: str, kind: type[Exception]) -> None:
+        message = f"{caller}({name}={values[name]!r}): {rule}"
+        raise kind(message)
+
+    for name in ("schedule", "on_trace_ready"):
+        if values[name] is not None and not callable(values[name]):
+            refuse(name, "must be callable, or None", TypeError)
+    for name in ("mstx_domain_include", "mstx_domain_exclude"):
+        domains = values[name] = values[name] or []
+        if not isinstance(domains, list) or not all(isinstance(each, str) for each in domains):
+            refuse(name, "must be a list of str", TypeError)
+    if "output_path" in values:
+        if not isinstance(values["output_path"], (str, os.PathLike)):
+            refuse("output_path", "must be the path of a folder", TypeError)
+        if not os.fspath(values["output_path"]):
+            refuse("output_path", "must not be empty", UsageError)
+        limit = values["timeline_limit"]
+        if isinstance(limit, bool) or not isinstance(limit, int):
+            refuse("timeline_limit", "must be an int, in megabytes", TypeError)
+        if limit <= 0:
+            refuse("timeline_limit", "must be above 0", UsageError)
+        if values["profile_framework"] not in _FRAMEWORK:
+            refuse("profile_framework", "must be 'all', 'time', 'memory' or None", UsageError)
+
+
+def _check_activities(caller: str, values: Mapping[str, Any]) -> None:
+    """What the host is to tell needs the host among the activities."""
+    activities = values["activities"]
+    for name in ("with_stack", "profile_memory", "record_shapes"):
+        if values[name] and ProfilerActivity.CPU not in activities:
+            message = f"{caller}({name}=True): activities must include ProfilerActivity.CPU"
+            raise UsageError(message)
+    needs_device = values["profile_memory"] and device_target() == "Ascend"
+    if needs_device and ProfilerActivity.NPU not in activities:
+        message = f"{caller}(profile_memory=True): on Ascend activities must be CPU and NPU"
+        raise UsageError(message)
+
+
+def device_target() -> str | None:
+    """Return what MindSpore runs on, None where it has not been imported."""
+    context = sys.modules.get("mindspore.context")
+    return None if context is None else str(context.get_context("device_target"))
+
+
+def old_output(settings: Settings) -> Path:
+    """Return the output folder of Profiler: what was named, what the environment says, ./data."""
+    told = os.environ.get("MS_DIAGNOSTIC_DATA_PATH", "")
+    path = settings.values["output_path"]
+    return Path(told if told and "output_path" not in settings.named else path).absolute()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Schedule):
+        return value.to_dict()
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Callable):  # type: ignore[arg-type]
+        return repr(value)
+    return getattr(value, "value", value)

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The trees that strobe.mindspore leaves, during the program, after it, and when it was killed."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import strobe.mindspore as ms
+from mindspore_interface.conftest import TRAINING
+from programs import Program
+from strobe.errors import FormatError
+
+
+def run(program: Program, source: str, *arguments: Any, **options: Any) -> str:
+    return program.run(program.write(TRAINING + source), *arguments, **options)
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+OLD_FILES = {
+    *("step_trace_point_info_0.json", "step_trace_raw_0_detail_time.csv", "framework_raw_0.csv"),
+    *("cpu_op_detail_info_0.csv", "cpu_op_type_info_0.csv", "cpu_op_execute_timestamp_0.txt"),
+    *("cpu_framework_0.txt", "ascend_timeline_display_0.json", "ascend_timeline_summary_0.json"),
+    *("output_timeline_data_0.txt", "dataset_0.csv", "dataset_iterator_profiling_0.txt"),
+    *("dynamic_shape_info_0.json", "profiler_info_0.json"),
+}
+TRAIN_TWICE = """
+profiler = ms.Profiler(output_path=OUT, start_profile=False)
+for _ in range(2):
+    profiler.start()
+    for number in range(3):
+        step(number)
+    profiler.add_metadata_json("job", '{"name": "test"}')
+    profiler.stop()
+profiler.analyse()
+profiler.analyse(pretty=True)
+print(profiler.op_analyse("MatMul"))
+"""
+
+
+def test_profiler_leaves_the_tree_of_a_single_card(program: Program) -> None:
+    printed = run(program, TRAIN_TWICE)
+
+    assert names(program.output) == {"profiler", "profiler_2"}
+    for root in program.output.iterdir():
+        (results,) = root.glob("rank-0_*_ascend_ms")
+        assert names(root) == OLD_FILES | {"FRAMEWORK", "container", results.name}
+        assert names(results) == {
+            *("ASCEND_PROFILER_OUTPUT", "profiler_info_0.json", "profiler_metadata.json")
+        }
+        assert names(results / "ASCEND_PROFILER_OUTPUT") == {
+            *("trace_view.json", "step_trace_time.csv", "dataset.csv")
+        }
+        assert json.loads((results / "profiler_metadata.json").read_text()) == {
+            "job": {"name": "test"}
+        }
+        info = json.loads((root / "profiler_info_0.json").read_text())
+        told = info["strobe"]["files"]
+        assert {name for name, fate in told.items() if fate == "written"} == {
+            *(OLD_FILES - {"profiler_info_0.json"}),
+            *("trace_view.json", "step_trace_time.csv", "dataset.csv"),
+        }
+        assert told["operator_memory_0.csv"] == "not collected: profile_memory is off"
+        assert "Ascend device" in told["aicore_intermediate_0_detail.csv"]
+        assert info["profiler_parameters"]["output_path"] == str(program.output)
+        details = {row["full_op_name"]: row for row in rows(root / "cpu_op_detail_info_0.csv")}
+        assert {row["op_occurrences"] for row in details.values()} == {"3"}
+        assert sum(float(row["total_proportion"]) for row in details.values()) == pytest.approx(1)
+        assert (root / "ascend_timeline_display_0.json").read_text().count("\n") > 10  # pretty
+    found = json.loads(printed)
+    assert [each["op_occurrences"] for each in found["MatMul"]] == [1] * 6
+    assert found["MatMul"][0]["input_shape"] == "input_1:[2, 2],input_2:[2, 2],input_3:NoShape"
+    assert found["device_id"] == "0"
+
+
+def test_each_round_of_profile_has_a_directory(program: Program) -> None:
+    printed = run(
+        program,
+        """
+seen = []
+with ms.profile(
+    schedule=ms.schedule(wait=1, active=2, repeat=2),
+    record_shapes=True,
+    on_trace_ready=seen.append,
+) as profiler:
+    profiler.add_metadata("who", "test")
+    for number in range(6):
+        step(number)
+        profiler.step()
+assert seen == [profiler, profiler], seen
+with ms.profile(on_trace_ready=ms.tensorboard_trace_handler(OUT, "worker")):
+    step()
+""",
+        cwd=program.folder,
+    )
+
+    assert printed == ""
+    made = sorted((program.folder / "data").iterdir())
+    (own,) = program.output.iterdir()
+    assert len(made) == 2
+    assert own.name.startswith("worker_")
+    for root in (*made, own):
+        assert root.name.endswith("_ascend_ms")
+        assert names(root) >= {"ASCEND_PROFILER_OUTPUT", "FRAMEWORK", "profiler_info_0.json"}
+        assert names(root / "FRAMEWORK") >= {"cpu_op_detail_info_0.csv", "cpu_framework_0.txt"}
+    for root, steps in zip(made, (["1", "2"], ["4", "5"]), strict=True):
+        output = root / "ASCEND_PROFILER_OUTPUT"
+        times = rows(output / "step_trace_time.csv")
+        assert [row["Step"] for row in times] == steps
+        assert "Preparing" in times[0]
+        assert rows(output / "operator_details.csv")[0]["Input Shapes"].endswith(";2,2;")
+        trace = json.loads((output / "trace_view.json").read_text())
+        marks = [each for each in trace if each["name"].startswith("ProfilerStep#")]
+        assert len(marks) == 2
+        assert isinstance(marks[0]["ts"], str)
+        assert (root / "profiler_metadata.json").exists()
+    assert not (own / "profiler_metadata.json").exists()
+    assert not (own / "ASCEND_PROFILER_OUTPUT" / "operator_details.csv").exists()
+
+
+def test_what_was_killed_is_analysed_later_and_elsewhere(program: Program) -> None:
+    script = program.write(
+        TRAINING
+        + """
+profiler = ms.Profiler(output_path=OUT)
+for number in range(4):
+    step(number)
+print("ready", flush=True)
+time.sleep(600)
+"""
+    )
+    process = program.start(script)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    with pytest.raises(RuntimeError, match="still records"):
+        ms.analyse(program.output)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    moved = program.folder / "a, b+c=d (é)"
+    program.output.rename(moved)
+    link = program.folder / "link"
+    link.symlink_to(moved)
+    root = moved / "profiler"
+    assert names(root) == {"FRAMEWORK"}
+
+    ms.Profiler.offline_analyse(link, data_simplification=False)
+
+    (recording,) = (root / "FRAMEWORK").glob("op_range_0-*")
+    assert (recording / "log").is_dir()
+    whole = {
+        path.name: path.read_bytes() for path in root.glob("*_*.*") if "info_0" not in path.name
+    }
+    ms.analyse(moved)
+    again = {name: (root / name).read_bytes() for name in whole}
+    assert again == whole
+
+    done = subprocess.run(
+        [sys.executable, "-m", "strobe", "analyse", moved, "--steps", "2:3", "--pretty"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{root}\n"
+    all_steps = [row for row in rows_of(whole, "step_trace_raw_0_detail_time.csv")]
+    some = rows(root / "step_trace_raw_0_detail_time.csv")
+    assert [row["total"] for row in some[:-1]] == [row["total"] for row in all_steps[1:3]]
+    kinds = {row["op_type"]: row for row in rows(root / "cpu_op_type_info_0.csv")}
+    assert kinds["MatMul"]["type_occurrences"] == "4"
+    assert kinds["MatMul"]["execution_frequency(per-step)"] == "2"
+    with pytest.raises(ValueError, match="no step 9 of 4"):
+        ms.analyse(moved, step_list=[8, 9])
+
+
+def rows_of(files: dict[str, bytes], name: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(files[name].decode().splitlines()))
+
+
+def test_ranks_have_folders_and_are_analysed_together(program: Program) -> None:
+    source = """
+profiler = ms.Profiler(output_path=OUT)
+step()
+profiler.stop()
+"""
+    for rank in range(3):
+        run(program, source, env={"RANK_ID": str(rank), "RANK_SIZE": "3"})
+    roots = [program.output / f"rank_{rank}" / "profiler" for rank in range(3)]
+    assert all(names(root) == {"FRAMEWORK"} for root in roots)
+
+    ms.analyse(program.output, max_process_number=2)
+
+    for rank, root in enumerate(roots):
+        info = json.loads((root / f"profiler_info_{rank}.json").read_text())
+        assert (info["rank_id"], info["rank_size"]) == (rank, 3)
+        assert (root / f"cpu_op_detail_info_{rank}.csv").exists()
+        assert list(root.glob(f"rank-{rank}_*_ascend_ms"))
+
+
+def test_what_is_not_ours_is_told(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="there is nothing at this path"):
+        ms.analyse(tmp_path / "none")
+    with pytest.raises(FormatError, match=r"no data of strobe\.mindspore"):
+        ms.analyse(tmp_path)
+    folder = tmp_path / "profiler" / "PROF_000001_20230818142704322_ABC" / "device_0"
+    folder.mkdir(parents=True)
+    (folder / "info.json.0").write_text('{"version": "7.0"}')
+    with pytest.raises(RuntimeError, match=r"of CANN 7\.0, cannot be read by strobe \d"):
+        ms.analyse(tmp_path)
+
+
+def test_the_variable_profiles_a_program_that_only_imports_us(program: Program) -> None:
+    source = "import strobe.mindspore\n" + TRAINING + "step()\n" + "assert not os.environ.get(V)\n"
+    script = program.write("V = 'MS_PROFILER_OPTIONS'\n" + source)
+    newer = {"start": True, "output_path": str(program.output)}
+    for options in (newer, {**newer, "memory": True}, {"start": "false"}):
+        variables = {"MS_PROFILER_OPTIONS": json.dumps(options)}
+        program.run(script, env=variables)
+
+    found = sorted(path.name for path in program.output.iterdir())
+    assert found[0] == "profiler"
+    assert found[1].endswith("_ascend_ms")
+    assert len(found) == 2
+    assert (program.output / "profiler" / "cpu_op_detail_info_0.csv").exists()
+    assert (program.output / found[1] / "FRAMEWORK" / "cpu_op_detail_info_0.csv").exists()
+
+
+def test_the_variable_is_obeyed_under_strobe_run(program: Program) -> None:
+    script = program.write(TRAINING.replace("strobe.mindspore as ms", "strobe") + "step()\n")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "strobe", "run", "--output", program.folder / "ours"),
+            script,
+            "x",
+        ],
+        env={
+            **os.environ,
+            "MS_PROFILER_OPTIONS": json.dumps({"start": True, "output_path": str(program.output)}),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (root,) = program.output.iterdir()
+    assert (root / "FRAMEWORK" / "cpu_op_type_info_0.csv").exists()
+    assert list((program.folder / "ours").iterdir())
+
+
+def test_a_file_starts_and_stops_a_program_that_runs(program: Program) -> None:
+    printed = run(
+        program,
+        """
+from pathlib import Path
+monitor = ms.DynamicProfilerMonitor(OUT, OUT + "/dyn", poll_interval=0.01)
+config = Path(OUT) / "profiler_config.json"
+offered = json.loads(config.read_text())
+assert offered["start_step"] == -1
+
+def wait_for_news():
+    while monitor._news is None:
+        time.sleep(0.01)
+
+def tell(**changes):
+    part = config.with_suffix(".part")
+    part.write_text(json.dumps({**offered, **changes}))
+    part.rename(config)
+    monitor._news = None
+    wait_for_news()
+
+wait_for_news()
+tell(start_step=3, stop_step=4, analyse=True)
+for number in range(6):
+    step()
+    monitor.step()
+tell(start_step=8, stop_step=8)
+for number in range(3):
+    step()
+    monitor.step()
+tell(start_step=2, stop_step=3)
+monitor.step()
+monitor.close()
+""",
+    )
+    assert printed == ""
+    assert "steps 2 to 3 do not lie ahead" in program.said
+    (first,) = (program.output / "dyn" / "rank0_start3_stop4").iterdir()
+    (second,) = (program.output / "dyn" / "rank0_start8_stop8").iterdir()
+    kinds = {row["op_type"]: row for row in rows(first / "FRAMEWORK" / "cpu_op_type_info_0.csv")}
+    assert kinds["Momentum"]["type_occurrences"] == "2"
+    assert names(second) == {"FRAMEWORK"}  # not to be analysed
+    ms.analyse(second)
+    kinds = {row["op_type"]: row for row in rows(second / "FRAMEWORK" / "cpu_op_type_info_0.csv")}
+    assert kinds["Momentum"]["type_occurrences"] == "1"
