@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""strobe.mindspore with MindSpore: the examples of its documents, and files as its own."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import strobe
+import strobe.mindspore as ms_interface
+from programs import Program
+
+pytestmark = pytest.mark.mindspore
+
+pytest.importorskip("mindspore", reason="MindSpore is not installed")
+
+QUIET = {"GLOG_v": "3", "OMP_NUM_THREADS": "1"}
+
+NET = """
+import numpy as np
+from mindspore import nn
+import mindspore as ms
+import mindspore.dataset as ds
+
+
+class Net(nn.Cell):
+    def __init__(self):
+        super(Net, self).__init__()
+        self.fc = nn.Dense(2, 2)
+
+    def construct(self, x):
+        return self.fc(x)
+
+
+def generator():
+    for i in range(2):
+        yield (np.ones([2, 2]).astype(np.float32), np.ones([2]).astype(np.int32))
+
+
+def train(net, epochs=1, callbacks=None):
+    optimizer = nn.Momentum(net.trainable_params(), 1, 0.9)
+    loss = nn.SoftmaxCrossEntropyWithLogits(sparse=True)
+    data = ds.GeneratorDataset(generator, ["data", "label"])
+    model = ms.Model(net, loss, optimizer)
+    model.train(epochs, data, callbacks=callbacks)
+"""
+
+
+@pytest.fixture
+def mindspore(tmp_path: Path) -> Program:
+    return Program("c", tmp_path)
+
+
+def run(program: Program, source: str, *arguments: Any, **options: Any) -> str:
+    environment = QUIET | options.pop("env", {})
+    script = program.write(source)
+    return program.run(script, *arguments, warnings="ignore", env=environment, **options)
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def occurrences(root: Path) -> dict[str, int]:
+    """How often each type of operator ran."""
+    return {
+        row["op_type"]: int(row["type_occurrences"])
+        for row in rows(root / "cpu_op_type_info_0.csv")
+    }
+
+
+EXAMPLES = (
+    NET
+    + """
+from strobe.mindspore import Profiler, profile, schedule, tensorboard_trace_handler
+
+
+class StopAtStep(ms.Callback):
+    def __init__(self, start_step, stop_step):
+        super(StopAtStep, self).__init__()
+        self.start_step = start_step
+        self.stop_step = stop_step
+        self.profiler = Profiler(start_profile=False, output_path=OUT + "/step")
+
+    def step_begin(self, run_context):
+        cb_params = run_context.original_args()
+        step_num = cb_params.cur_step_num
+        if step_num == self.start_step:
+            self.profiler.start()
+
+    def step_end(self, run_context):
+        cb_params = run_context.original_args()
+        step_num = cb_params.cur_step_num
+        if step_num == self.stop_step:
+            self.profiler.stop()
+
+    def end(self, run_context):
+        self.profiler.analyse()
+
+
+class StopAtEpoch(ms.Callback):
+    def __init__(self, start_epoch, stop_epoch):
+        super(StopAtEpoch, self).__init__()
+        self.start_epoch = start_epoch
+        self.stop_epoch = stop_epoch
+        self.profiler = Profiler(start_profile=False, output_path=OUT + "/epoch")
+
+    def epoch_begin(self, run_context):
+        cb_params = run_context.original_args()
+        epoch_num = cb_params.cur_epoch_num
+        if epoch_num == self.start_epoch:
+            self.profiler.start()
+
+    def epoch_end(self, run_context):
+        cb_params = run_context.original_args()
+        epoch_num = cb_params.cur_epoch_num
+        if epoch_num == self.stop_epoch:
+            self.profiler.stop()
+
+    def end(self, run_context):
+        self.profiler.analyse()
+
+
+if __name__ == '__main__':
+    profiler = Profiler(output_path=OUT + "/plain", profile_memory=True, record_shapes=True)
+    ms.set_context(mode=ms.GRAPH_MODE, device_target="CPU")  # it was made before
+    net = Net()
+    train(net)
+    profiler.analyse()
+
+    train(net, 3, [StopAtStep(2, 4)])
+    train(net, 3, [StopAtEpoch(2, 3)])
+
+    net.set_train(False)
+    x = ms.Tensor(np.ones([2, 2]).astype(np.float32))
+    net(x)
+    profiler = Profiler(start_profile=False, output_path=OUT + "/loop")
+    for i in range(250):
+        net(x)
+        if i==100:
+            profiler.start()
+        if i==200:
+            profiler.stop()
+    profiler.analyse()
+
+    with profile(
+        activities=[ms.profiler.ProfilerActivity.CPU],
+        schedule=schedule(wait=1, warmup=1, active=2, repeat=1),
+        on_trace_ready=tensorboard_trace_handler(OUT + "/profile"),
+    ) as profiler:
+        for i in range(5):
+            net(x)
+            profiler.step()
+"""
+)
+
+
+def test_the_examples_of_the_documents_run(mindspore: Program) -> None:
+    run(mindspore, EXAMPLES)
+
+    ran = {
+        name: occurrences(mindspore.output / name / "profiler")
+        for name in ("plain", "step", "epoch", "loop")
+    }
+    assert {name: each.get("ApplyMomentum", 0) for name, each in ran.items()} == {
+        "plain": 4,  # two parameters, two steps
+        "step": 6,
+        "epoch": 8,
+        "loop": 0,
+    }
+    assert ran["loop"]["MatMul"] == 100
+    (made,) = (mindspore.output / "profile").iterdir()
+    assert occurrences(made / "FRAMEWORK")["MatMul"] == 2
+    assert [row["Step"] for row in rows(made / "ASCEND_PROFILER_OUTPUT/step_trace_time.csv")] == [
+        *("2", "3")
+    ]
+    plain = mindspore.output / "plain" / "profiler"
+    written = {path.name for path in plain.iterdir()}
+    assert written >= {
+        *("step_trace_raw_0_detail_time.csv", "step_trace_point_info_0.json"),
+        *("cpu_ms_memory_record_0.txt", "pipeline_profiling_0.json"),
+        *("minddata_pipeline_raw_0.csv", "minddata_pipeline_summary_0.json"),
+        *("minddata_cpu_utilization_0.json", "dataset_iterator_profiling_0.txt"),
+    }
+    points = json.loads((plain / "step_trace_point_info_0.json").read_text())
+    assert points["fp_start"].startswith("Default/network-WithLossCell/_backbone-Net/fc-Dense/")
+    assert points["bp_end"].startswith("Gradients/")
+    steps = rows(plain / "step_trace_raw_0_detail_time.csv")
+    assert [row["step_num"] for row in steps] == ["1", "2", "-"]
+    for row in steps[:2]:
+        parts = ("iteration_interval", "fp_and_bp", "tail")
+        assert sum(int(row[part]) for part in parts) == int(row["total"])
+    (results,) = plain.glob("rank-0_*_ascend_ms")
+    assert rows(results / "ASCEND_PROFILER_OUTPUT" / "memory_record.csv")[0]["Component"] == (
+        "MindSpore"
+    )
+    inference = mindspore.output / "loop" / "profiler"
+    info = json.loads((inference / "profiler_info_0.json").read_text())
+    assert info["context_mode"] == "graph"
+    assert info["ms_version"] == "2.10.0"
+
+
+def test_figures_are_those_that_mindspore_itself_writes(mindspore: Program) -> None:
+    """The same steps by MindSpore's own profiler: the same operators, names and columns."""
+    run(
+        mindspore,
+        NET
+        + """
+import strobe.mindspore
+ms.set_context(mode=ms.GRAPH_MODE, device_target="CPU")
+net = Net()
+net.set_train(False)
+x = ms.Tensor(np.ones([2, 2]).astype(np.float32))
+net(x)
+for module, folder in ((ms.profiler, "theirs"), (strobe.mindspore, "ours")):
+    handler = module.tensorboard_trace_handler(OUT + "/" + folder)
+    with module.profile(activities=[module.ProfilerActivity.CPU], on_trace_ready=handler):
+        for _ in range(5):
+            net(x)
+""",
+    )
+    (theirs,) = (mindspore.output / "theirs").iterdir()
+    (ours,) = (mindspore.output / "ours").iterdir()
+    for name in ("cpu_op_detail_info_0.csv", "cpu_op_type_info_0.csv"):
+        expected = rows(theirs / "FRAMEWORK" / name)
+        found = rows(ours / "FRAMEWORK" / name)
+        assert list(found[0]) == list(expected[0])
+        same = ("op_side", "op_type", "op_name", "full_op_name", "op_occurrences", "subgraph")
+        same += ("type_occurrences",)
+
+        def told(lines: list[dict[str, str]], same: tuple[str, ...] = same) -> set[Any]:
+            return {tuple(line.get(key) for key in same) for line in lines}
+
+        assert told(found) == told(expected)
+    inputs = [
+        sorted(
+            ";".join(line.split(";")[:2] + line.split(";")[3:])
+            for line in (root / "FRAMEWORK" / "cpu_framework_0.txt").read_text().splitlines()
+        )
+        for root in (theirs, ours)
+    ]
+    assert inputs[0] == inputs[1]
+    traces = [
+        json.loads((root / "ASCEND_PROFILER_OUTPUT" / "trace_view.json").read_text())
+        for root in (theirs, ours)
+    ]
+    counts = []
+    for trace in traces:
+        layers = {
+            each["pid"]: each["args"]["name"] for each in trace if each["name"] == "process_name"
+        }
+        drawn = [each for each in trace if each["ph"] == "X"]
+        counts.append(
+            {
+                layer: sorted(each["name"] for each in drawn if layers[each["pid"]] == layer)
+                for layer in ("CPU OP", "Scope Layer")
+            }
+        )
+    assert counts[0] == counts[1]
+
+
+UNCHANGED = (
+    NET
+    + """
+if __name__ == '__main__':
+    ms.set_context(mode=ms.GRAPH_MODE, device_target="CPU")
+    profiler = ms.Profiler(output_path='./profiler_data')
+    net = Net()
+    train(net)
+    profiler.analyse()
+"""
+)
+
+
+def test_a_program_with_their_profiler_runs_unchanged(mindspore: Program) -> None:
+    script = mindspore.folder / "train.py"
+    script.write_text(UNCHANGED)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "strobe", "run", "--mindspore", script],
+        cwd=mindspore.folder,
+        env=os.environ | QUIET,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert occurrences(mindspore.folder / "profiler_data" / "profiler")["ApplyMomentum"] == 4
+
+
+def test_the_variable_is_theirs_if_mindspore_came_first(mindspore: Program) -> None:
+    options = {"start": True, "output_path": str(mindspore.output), "activities": ["CPU"]}
+    run(
+        mindspore,
+        NET
+        + """
+import strobe.mindspore
+assert strobe.mindspore.EnvProfiler.profiler is None
+""",
+        env={"MS_PROFILER_OPTIONS": json.dumps(options)},
+    )
+    assert "is obeyed by MindSpore, which was imported first" in mindspore.said
+    assert not list(mindspore.output.rglob("strobe.json"))
+
+
+def test_a_file_starts_a_profiler_in_model_train(mindspore: Program) -> None:
+    run(
+        mindspore,
+        NET
+        + """
+import json
+from pathlib import Path
+from strobe.mindspore import DynamicProfilerMonitor
+
+ms.set_context(mode=ms.GRAPH_MODE, device_target="CPU")
+config = Path(OUT) / "config"
+config.mkdir(parents=True)
+(config / "profiler_config.json").write_text(json.dumps({"start_step": 2, "stop_step": 3}))
+monitor = DynamicProfilerMonitor(str(config), OUT)
+assert isinstance(monitor, ms.Callback)
+train(Net(), 2, [monitor])
+""",
+    )
+    (made,) = (mindspore.output / "rank0_start2_stop3").iterdir()
+    ms_interface.analyse(made)
+    assert occurrences(made / "FRAMEWORK")["ApplyMomentum"] == 4
+    assert strobe.open(made).steps().collect().height == 2
