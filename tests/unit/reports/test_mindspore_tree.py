@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Contents of MindSpore's files, from tables that are written by hand."""
+
+from __future__ import annotations
+
+import csv
+import json
+from typing import Any
+
+import polars as pl
+
+from strobe.analysis.memory import name_owners
+from strobe.reports.mindspore_tree import loading, memory, operators, steps, timeline
+from strobe.reports.mindspore_tree.files import FILES
+from strobe.reports.mindspore_tree.run import Run
+from strobe.store.tables import empty
+
+WALL_NS = 1_000_000_000_000
+
+
+def spans(*rows: dict[str, Any]) -> pl.DataFrame:
+    defaults = {"category": "operator", "pid": 9, "tid": 8, "lane": 0, "unfinished": False}
+    whole = [{"self_ns": row["dur_ns"], **defaults, **row} for row in rows]
+    schema = empty("spans").schema
+    return pl.DataFrame([{name: row.get(name) for name in schema} for row in whole], schema=schema)
+
+
+def operator(name: str, start_ns: int, dur_ns: int, **rest: Any) -> dict[str, Any]:
+    told = {key: rest.pop(key) for key in ("full_name", "shapes", "dtypes") if key in rest}
+    text = json.dumps(told) if told else None
+    return {"name": name, "start_ns": start_ns, "dur_ns": dur_ns, "attributes": text, **rest}
+
+
+def step_table(*bounds: tuple[int, int]) -> pl.DataFrame:
+    rows = [
+        (number, "step", start, end - start, None, 0, False)
+        for number, (start, end) in enumerate(bounds)
+    ]
+    return pl.DataFrame(rows, schema=empty("steps").schema, orient="row")
+
+
+def make(*rows: dict[str, Any], **rest: Any) -> Run:
+    given: dict[str, Any] = {
+        "spans": spans(*rows),
+        "steps": step_table(),
+        "allocations": name_owners(empty("allocations"), empty("spans")),
+        "instants": empty("instants"),
+        "facts": {"start_ns": "0", "end_ns": "9000", "start_wall_ns": str(WALL_NS)},
+        "parameters": {},
+        "missing": {},
+        "lanes": {0: "main"},
+    }
+    return Run(**{**given, **rest})
+
+
+def table(text: str | None) -> list[dict[str, str]]:
+    assert text is not None
+    return list(csv.DictReader(text.splitlines()))
+
+
+TWO_STEPS = (
+    operator("MatMul", 1000, 400, full_name="Default/a/MatMul-op0", phase="forward"),
+    operator("MatMul", 1600, 200, full_name="Gradients/a/MatMul-op1", phase="backward"),
+    operator("SGD", 1900, 100, full_name="Default/SGD-op0", phase="optimizer"),
+    operator("MatMul", 2500, 300, full_name="Default/a/MatMul-op0", phase="forward"),
+    operator("MatMul", 3000, 500, full_name="Gradients/a/MatMul-op1", phase="backward"),
+)
+
+
+def test_steps_are_in_ticks_of_ten_nanoseconds_with_their_average() -> None:
+    run = make(*TWO_STEPS, steps=step_table((500, 2000), (2000, 4000)))
+
+    assert steps.step_trace_raw(run) == (
+        "step_num,start_point,end_point,total,fp_point,bp_point,iteration_interval,fp_and_bp,tail\n"
+        "1,50,200,150,100,180,50,80,20\n"
+        "2,200,400,200,250,350,50,100,50\n"
+        "-,200,400,200,250,350,50,100,50\n"
+    )
+    assert json.loads(steps.step_trace_point_info(run) or "") == {
+        "fp_start": "Default/a/MatMul-op0",
+        "bp_end": "Gradients/a/MatMul-op1",
+    }
+
+
+def test_an_inference_has_no_backward() -> None:
+    run = make(TWO_STEPS[0], TWO_STEPS[3], steps=step_table((500, 2000), (2000, 4000)))
+
+    assert (steps.step_trace_raw(run) or "").splitlines()[:2] == [
+        "step_num,start_point,end_point,total,fp_point,iteration_interval,fp",
+        "1,50,200,150,100,50,100",
+    ]
+    assert json.loads(steps.step_trace_point_info(run) or "") == {
+        "fp_start": "Default/a/MatMul-op0"
+    }
+    training = make(TWO_STEPS[0], TWO_STEPS[2], steps=step_table((500, 2000)))
+    assert steps.step_trace_raw(training) is None  # its backward is not known
+    assert steps.step_trace_raw(make(*TWO_STEPS)) is None  # nor are steps
+
+
+def test_step_times_are_microseconds() -> None:
+    run = make(*TWO_STEPS, steps=step_table((500, 2000)))
+
+    (row,) = table(steps.step_trace_time(run))
+    assert (row["Computing"], row["Free"], row["Preparing"]) == ("0.700", "0.800", "0.500")
+    assert "Preparing" not in table(steps.step_trace_time_without_preparing(run))[0]
+    (whole,) = table(steps.step_trace_time(make(*TWO_STEPS)))
+    assert (whole["Step"], whole["Computing"], whole["Free"]) == ("0", "1.500", "7.500")
+    assert steps.step_trace_time(make()) is None
+
+
+def test_operators_are_counted_in_milliseconds() -> None:
+    run = make(*TWO_STEPS, steps=step_table((500, 2000), (2000, 4000)))
+
+    detail = {row["full_op_name"]: row for row in table(operators.cpu_op_detail(run))}
+    assert detail["Default/a/MatMul-op0"] == {
+        "op_side": "Host",
+        "op_type": "MatMul",
+        "op_name": "MatMul-op0",
+        "full_op_name": "Default/a/MatMul-op0",
+        "op_occurrences": "2",
+        "op_total_time(ms)": "0.000700",
+        "op_avg_time(ms)": "0.00035",
+        "total_proportion": "0.466667",
+        "subgraph": "Default",
+        "pid": "9",
+    }
+    kinds = {row["op_type"]: row for row in table(operators.cpu_op_type(run))}
+    assert kinds["MatMul"]["execution_frequency(per-step)"] == "2"
+    assert kinds["SGD"]["execution_frequency(per-step)"] == "0.5"
+    assert (operators.cpu_op_execute_timestamp(run) or "").splitlines()[0] == (
+        "Default/a/MatMul-op0;HostCpuOps;1000000001000,0.0004,8 1000000002500,0.0003,8 "
+    )
+    assert operators.cpu_op_detail(make()) is None
+
+
+def test_time_of_nested_operators_counts_once() -> None:
+    outer = operator("aten::linear", 0, 1000, self_ns=400)
+    inner = operator("aten::addmm", 200, 600)
+
+    found = table(operators.cpu_op_type(make(outer, inner)))
+
+    assert [(row["op_type"], row["percent"]) for row in found] == [
+        ("aten::linear", "0.4"),
+        ("aten::addmm", "0.6"),
+    ]
+
+
+def test_shapes_are_told_in_four_ways() -> None:
+    shapes = [[2, 3], None, []]
+    run = make(
+        operator("Add", 0, 10, shapes=shapes, dtypes=["Float32"], full_name="Default/Add-op0")
+    )
+
+    assert (
+        operators.cpu_framework(run) == "Add;Add-op0;0;input_1:[2, 3];input_2:NoShape;input_3:[];\n"
+    )
+    assert operators.operator_details(run) == 'Name,Input Shapes\nDefault/Add-op0,"2,3;;"\n'
+    (row,) = table(operators.framework_raw(run))
+    assert json.loads(row["op_info"])["Input_0"] == {
+        "format": "DefaultFormat",
+        "data_type": "Float32",
+        "shape": [2, 3],
+    }
+    assert operators.dynamic_shape_info(run) is None
+    assert operators.find_operators(run, ["Add", "Mul"])["Mul"] == []
+
+
+def test_shapes_that_change_between_steps_are_dynamic() -> None:
+    run = make(
+        operator("Add", 100, 10, shapes=[[2]], full_name="Default/Add-op0"),
+        operator("Add", 1100, 30, shapes=[[3]], full_name="Default/Add-op0"),
+        steps=step_table((0, 1000), (1000, 2000)),
+    )
+
+    found = json.loads(operators.dynamic_shape_info(run) or "")
+
+    assert found == {
+        "Add": [
+            {
+                "Default/Add-op0": {
+                    "op_exe_time": [1e-05, 3e-05],
+                    "op_shape": ["[[2]]", "[[3]]"],
+                    "op_exe_occurrences": 2,
+                }
+            }
+        ],
+        "op_type": {"Add": [1e-05, 3e-05]},
+    }
+
+
+def test_operations_are_divided_by_the_time_they_took() -> None:
+    run = make(
+        operator("aten::mm", 0, 1000, flops=4_000_000), operator("aten::add", 0, 500, flops=1_000)
+    )
+
+    assert table(operators.flops(run)) == [
+        {
+            "full_kernel_name": "aten::mm",
+            "MFLOPs(10^6 cube)": "4.000000",
+            "GFLOPS(10^9 cube)": "4000.000000",
+            "MFLOPs(10^6 vector)": "0",
+            "GFLOPS(10^9 vector)": "0",
+        },
+        {
+            "full_kernel_name": "aten::add",
+            "MFLOPs(10^6 cube)": "0",
+            "GFLOPS(10^9 cube)": "0",
+            "MFLOPs(10^6 vector)": "0.001000",
+            "GFLOPS(10^9 vector)": "2.000000",
+        },
+    ]
+    assert json.loads(operators.flops_summary(run) or "") == {
+        "cube_FLOPs": 4.0,
+        "cube_FLOPS": 4000.0,
+        "vec_FLOPs": 0.001,
+        "vec_FLOPS": 2.0,
+    }
+
+
+def test_the_timeline_has_exact_times_as_text() -> None:
+    run = make(
+        operator("Mul", 1_234_567, 1_001, full_name="Default/net/Mul-op0"),
+        {"name": 'say "hi"', "start_ns": 0, "dur_ns": 5, "category": "user"},
+        steps=step_table((0, 2_000_000)),
+    )
+
+    trace = json.loads(timeline.trace_view(run) or "")
+
+    layers = {each["pid"]: each["args"]["name"] for each in trace if each["name"] == "process_name"}
+    drawn = {
+        (layers[each["pid"]], each["name"]): (each["ts"], each["dur"])
+        for each in trace
+        if each["ph"] == "X"
+    }
+    assert drawn[("CPU OP", "Default/net/Mul-op0")] == ("1000001234.567", "1.001")
+    assert drawn[("MindSpore", 'say "hi"')] == ("1000000000.000", "0.005")
+    assert drawn[("MindSpore", "ProfilerStep#0")] == ("1000000000.000", "2000.000")
+    assert drawn[("Scope Layer", "net")] == ("1000001234.567", "1.001")
+    assert drawn[("Overlap Analysis", "Computing")] == ("1000001234.567", "1.001")
+    assert timeline.trace_view(make()) is None
+    assert (timeline.output_timeline_data(run) or "").splitlines()[1] == (
+        "Default/net/Mul-op0,0,1000001234.567,0.001001"
+    )
+    assert json.loads(timeline.timeline_summary(run) or "")["max_scope_name_num"] == 2
+
+
+def test_blocks_are_followed_from_their_allocation_to_their_end() -> None:
+    columns = ("start_ns", "bytes", "address", "device", "pid", "span", "allocated_bytes")
+    rows = [
+        (100, 2048, 1, None, 9, 0, 2048),
+        (200, 1024**2, 2, 1, 9, 0, 1024**2),
+        (400, -2048, 1, None, 9, None, 0),
+        (500, 2048, 1, None, 9, 0, 2048),
+    ]
+    whole = [dict(zip(columns, row, strict=True)) for row in rows]
+    schema = empty("allocations").schema
+    allocations = pl.DataFrame(
+        [{name: row.get(name) for name in schema} for row in whole], schema=schema
+    )
+    work = operator("aten::empty", 0, 900)
+    run = make(work, allocations=name_owners(allocations, spans(work)))
+
+    found = table(memory.operator_memory(run))
+
+    assert [(row["Size(KB)"], row["Duration(us)"], row["Device Type"]) for row in found] == [
+        ("2", "0.300", "CPU"),
+        ("1024", "N/A", "NPU:1"),
+        ("2", "N/A", "CPU"),
+    ]
+    assert (memory.operator_memory_old(run) or "").splitlines()[1].endswith(",CPU,")
+    assert [row["Total Allocated(MB)"] for row in table(memory.memory_record(run))][1] == "1.000000"
+    assert (memory.cpu_memory_record(run) or "").splitlines()[1] == "1000000000100,2048,,2048"
+    assert memory.operator_memory(make(work)) is None
+
+
+def test_waits_for_data_of_any_loader_are_batches() -> None:
+    waits = [
+        {"name": "enumerate(Loader)#it", "start_ns": start, "dur_ns": 3_000_000}
+        for start in (0, 5_000_000)
+    ]
+    run = make(*({**wait, "category": "data_loading"} for wait in waits))
+
+    assert (loading.dataset_iterator(run) or "").splitlines()[3:] == [
+        *("0 1 2 0 8", "0 2 2 3 8", "0 0 2 3 8")
+    ]
+    assert table(loading.dataset(run)) == [
+        {
+            "Operation": "enumerate(Loader)",
+            "Stage": "it",
+            "Occurrences": "2",
+            "Avg. time (us)": "3000.000",
+            "Custom Info": "",
+        }
+    ]
+    assert loading.pipeline_raw(run) is None
+
+
+def test_files_have_different_names_and_reasons() -> None:
+    names = [file.name for file in FILES]
+    assert len(names) == len(set(names))
+    assert all(file.absent for file in FILES)
