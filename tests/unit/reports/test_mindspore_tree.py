@@ -236,7 +236,16 @@ def test_the_timeline_has_exact_times_as_text() -> None:
     assert drawn[("MindSpore", 'say "hi"')] == ("1000000000.000", "0.005")
     assert drawn[("MindSpore", "ProfilerStep#0")] == ("1000000000.000", "2000.000")
     assert drawn[("Scope Layer", "net")] == ("1000001234.567", "1.001")
-    assert drawn[("Overlap Analysis", "Computing")] == ("1000001234.567", "1.001")
+    assert "Overlap Analysis" not in layers.values()
+    exchange = operator("AllReduce", 0, 2_000_000, category="communication")
+    both = json.loads(timeline.trace_view(make(*run.spans.to_dicts(), exchange)) or "")
+    assert {
+        each["name"]: each["dur"] for each in both if each["pid"] == 5 and each["ph"] == "X"
+    } == {
+        "Computing": "1.001",
+        "Communication": "2000.000",
+        "Communication(Not Overlapped)": "764.432",
+    }
     assert timeline.trace_view(make()) is None
     assert (timeline.output_timeline_data(run) or "").splitlines()[1] == (
         "Default/net/Mul-op0,0,1000001234.567,0.001001"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -55,18 +55,18 @@ class Run:
         """
         category = pl.col("category").cast(pl.String)
         host = self.spans.filter(category.is_in(_HOST_WORK) & pl.col("device").is_null())
-        told = pl.col("attributes")
+        told = _told(host["attributes"])
         scope = pl.when(pl.col("module").is_not_null()).then(pl.col("module").cast(pl.String) + "/")
         name = pl.col("name").cast(pl.String)
-        full = pl.coalesce(told.str.json_path_match("$.full_name"), scope + name, name)
+        full = pl.coalesce(told("full_name"), scope + name, name)
         return host.select(
             type=name,
             op=full.str.split("/").list.last(),
             name=full,
             phase=pl.col("phase").cast(pl.String),
             category=category,
-            shapes=told.str.json_path_match("$.shapes"),
-            dtypes=told.str.json_path_match("$.dtypes"),
+            shapes=told("shapes"),
+            dtypes=told("dtypes"),
             **{
                 column: pl.col(column)
                 for column in ("start_ns", "dur_ns", "self_ns", "pid", "tid", "lane", "flops")
@@ -84,6 +84,24 @@ class Run:
         names = {"torch": "PyTorch", "jax": "JAX", "paddle": "Paddle"}
         found = [name for key, name in names.items() if f"{key}_path" in self.facts]
         return found[0] if found and "mindspore_path" not in self.facts else "MindSpore"
+
+
+def _told(attributes: pl.Series) -> Callable[[str], pl.Expr]:
+    """Return a function that gives what attributes say under a key; few of them differ."""
+    texts = attributes.drop_nulls().unique().to_list()
+    contents = [json.loads(text) for text in texts]
+
+    def told(key: str) -> pl.Expr:
+        values = [content.get(key) for content in contents]
+        found = [
+            value if value is None or isinstance(value, str) else json.dumps(value)
+            for value in values
+        ]
+        return pl.col("attributes").replace_strict(
+            texts, found, default=None, return_dtype=pl.String
+        )
+
+    return told
 
 
 def clip(run: Mapping[str, Any], step_list: Sequence[int] | None) -> dict[str, Any]:

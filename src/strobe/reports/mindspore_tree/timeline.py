@@ -10,7 +10,7 @@ import polars as pl
 
 from strobe.analysis.intervals import Union
 from strobe.analysis.step_trace import communicating, computing, union_of
-from strobe.reports.mindspore_tree.run import Run, as_csv, as_json, exact_us
+from strobe.reports.mindspore_tree.run import Run, as_json, exact_us
 
 _US = 1000
 # The processes of the trace: number, name.
@@ -150,11 +150,15 @@ def _scopes(run: Run) -> Iterator[pl.DataFrame]:
 
 
 def _overlap(run: Run) -> Iterator[pl.DataFrame]:
-    """When it computed, communicated, did the one without the other, and neither."""
-    computed, exchanged = union_of(computing(run.spans)), union_of(communicating(run.spans))
-    either = computed | exchanged
-    if not len(either.start_ns):
+    """When it computed, communicated, did the one without the other, and neither.
+
+    On a host that communicates with nobody this would be its operators again.
+    """
+    work, exchange = computing(run.spans), communicating(run.spans)
+    if exchange.is_empty() and not work["device"].is_not_null().any():
         return
+    computed, exchanged = union_of(work), union_of(exchange)
+    either = computed | exchanged
     alone = exchanged.minus(computed)
     free = either.gaps(int(either.start_ns[0]), int(either.end_ns[-1]))
     lines = {
@@ -251,14 +255,16 @@ def timeline_summary(run: Run) -> str | None:
 
 def output_timeline_data(run: Run) -> str | None:
     """Each time that an operator ran: start in microseconds of the wall clock, milliseconds."""
-    header = ("kernel_name", "stream_id", "start_time(us)", "duration(ms)")
     kernels = run.spans.filter(pl.col("category").cast(pl.String) == "kernel")
     if kernels.is_empty():
         found = run.operators.select("name", pl.lit(0).alias("stream"), "start_ns", "dur_ns")
     else:
         found = kernels.select("name", pl.col("stream").fill_null(0), "start_ns", "dur_ns")
-    rows = [
-        (name, stream, exact_us(start_ns + run.wall_offset_ns), f"{dur_ns / 1e6:.6f}")
-        for name, stream, start_ns, dur_ns in found.iter_rows()
-    ]
-    return as_csv(header, rows) if rows else None
+    if found.is_empty():
+        return None
+    start = pl.concat_str(*_microseconds(pl.col("start_ns") + run.wall_offset_ns))
+    lasted = (pl.col("dur_ns") / 1e6).round(6)
+    columns = {"kernel_name": "name", "stream_id": "stream"}
+    return found.select(**columns, **{"start_time(us)": start, "duration(ms)": lasted}).write_csv(
+        float_precision=6
+    )
