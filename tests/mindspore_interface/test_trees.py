@@ -200,7 +200,9 @@ profiler.stop()
     for rank in range(3):
         run(program, source, env={"RANK_ID": str(rank), "RANK_SIZE": "3"})
     roots = [program.output / f"rank_{rank}" / "profiler" for rank in range(3)]
+    run(program, source, env={"RANK_ID": "0", "RANK_SIZE": "3", "MS_ROLE": "MS_SCHED"})
     assert all(names(root) == {"FRAMEWORK"} for root in roots)
+    assert len(list(program.output.iterdir())) == 3
 
     ms.analyse(program.output, max_process_number=2)
 
@@ -209,6 +211,17 @@ profiler.stop()
         assert (info["rank_id"], info["rank_size"]) == (rank, 3)
         assert (root / f"cpu_op_detail_info_{rank}.csv").exists()
         assert list(root.glob(f"rank-{rank}_*_ascend_ms"))
+
+
+def test_the_example_runs(tmp_path: Path) -> None:
+    example = Path(__file__).resolve().parents[2] / "examples" / "profile_like_mindspore.py"
+    subprocess.run([sys.executable, example, "--output", tmp_path / "out"], check=True)
+
+    made = sorted((tmp_path / "out").iterdir())
+    assert len(made) == 2
+    for root in made:
+        trace = json.loads((root / "ASCEND_PROFILER_OUTPUT" / "trace_view.json").read_text())
+        assert sum(each["name"] == "backward" for each in trace) == 3
 
 
 def test_what_is_not_ours_is_told(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import sys
 from collections.abc import Callable, Mapping
@@ -72,6 +73,10 @@ class Recorder(Profiler):
             return place
         rank, size = management.get_rank(), management.get_group_size()
         return replace(place, rank=rank, world_size=size)
+
+    def _open_round(self) -> None:
+        if os.environ.get("MS_ROLE") != "MS_SCHED":  # which runs the program too, to no end
+            super()._open_round()
 
     def _find_destination(self) -> Destination:
         declaration = mindspore_tree.Declaration(

@@ -17,6 +17,9 @@ _QUEUES, _USE, _BATCHES = (
     "dataset_iterator_profiling.txt",
 )
 
+# How sources name the wait for a batch.
+_WAIT = pl.col("name").cast(pl.String).str.starts_with("enumerate(")
+
 
 def _loaded(run: Run, name: str) -> dict[str, Any]:
     content: dict[str, Any] = json.loads(run.pipeline.get(name, b"{}"))
@@ -54,10 +57,13 @@ def dataset_iterator(run: Run) -> str | None:
 
 def _waits(run: Run) -> pl.DataFrame:
     """Return when the program waited for a batch, and how long."""
-    category = pl.col("category").cast(pl.String)
-    found = run.spans.filter((category == "data_loading") & ~pl.col("unfinished"))
-    outermost = found.filter(pl.col("name").cast(pl.String).str.starts_with("enumerate("))
-    return outermost.select("start_ns", "dur_ns")
+    return _loading(run).filter(_WAIT).select("start_ns", "dur_ns")
+
+
+def _loading(run: Run) -> pl.DataFrame:
+    """Return what loading did, and waits for it, which a framework may call annotations."""
+    told = pl.col("category").cast(pl.String) == "data_loading"
+    return run.spans.filter((told | _WAIT) & ~pl.col("unfinished"))
 
 
 def pipeline_raw(run: Run) -> str | None:
@@ -137,10 +143,10 @@ def _or_none(value: float | None) -> float:
 def dataset(run: Run) -> str | None:
     """One row per kind of work that data loading did; microseconds."""
     header = ("Operation", "Stage", "Occurrences", "Avg. time (us)", "Custom Info")
-    category = pl.col("category").cast(pl.String)
-    found = run.spans.filter((category == "data_loading") & ~pl.col("unfinished"))
-    means = found.group_by(pl.col("name").cast(pl.String), maintain_order=True).agg(
-        calls=pl.len(), mean_ns=pl.mean("dur_ns")
+    means = (
+        _loading(run)
+        .group_by(pl.col("name").cast(pl.String), maintain_order=True)
+        .agg(calls=pl.len(), mean_ns=pl.mean("dur_ns"))
     )
     rows = []
     for name, calls, mean_ns in means.iter_rows():
