@@ -120,8 +120,9 @@ test-paddle:  ## Test what needs PaddlePaddle
 	$(call in,paddle)/$(PYTEST) -m paddle tests/frameworks $(ARGS)
 
 .PHONY: test-mindspore
-test-mindspore:  ## Test what needs MindSpore
-	$(call in,mindspore)/$(PYTEST) -m mindspore tests/frameworks $(ARGS)
+test-mindspore:  ## Test what needs MindSpore, and open its files in the tools they are for
+	@environment=$$($(ENVIRONMENT) mindspore) && tools=$$($(ENVIRONMENT) ascend) && set -x && \
+	STROBE_ASCEND_TOOLS=$$tools/bin $$environment/bin/$(PYTEST) -m mindspore tests/frameworks $(ARGS)
 
 .PHONY: stress
 stress: stress-kill stress-asan stress-tsan stress-valgrind stress-aarch64  ## All that takes long: kills, sanitizers, valgrind, aarch64

@@ -48,6 +48,7 @@ ENVIRONMENTS = {
     "jax": Environment(requirements=("test", "jax"), install="wheel"),
     "paddle": Environment(requirements=("test", "paddle"), install="wheel"),
     "mindspore": Environment(requirements=("test", "mindspore"), install="wheel"),
+    "ascend": Environment(requirements=("ascend",), install="wheel"),
     "bench-torch": Environment(requirements=("torch",), install="wheel"),
     "bench-paddle": Environment(requirements=("paddle",), install="wheel"),
     "bench-jax": Environment(requirements=("jax",), install="wheel"),

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 import strobe
@@ -162,9 +163,15 @@ if __name__ == '__main__':
 )
 
 
-def test_the_examples_of_the_documents_run(mindspore: Program) -> None:
-    run(mindspore, EXAMPLES)
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    program = Program("c", tmp_path_factory.mktemp("examples"))
+    run(program, EXAMPLES)
+    return program
 
+
+def test_the_examples_of_the_documents_run(examples: Program) -> None:
+    mindspore = examples
     ran = {
         name: occurrences(mindspore.output / name / "profiler")
         for name in ("plain", "step", "epoch", "loop")
@@ -331,3 +338,65 @@ train(Net(), 2, [monitor])
     ms_interface.analyse(made)
     assert occurrences(made / "FRAMEWORK")["ApplyMomentum"] == 4
     assert strobe.open(made).steps().collect().height == 2
+
+
+@pytest.fixture
+def tools() -> Path:
+    """Where the programs of the tools that read these files are."""
+    if "STROBE_ASCEND_TOOLS" not in os.environ:
+        pytest.skip("STROBE_ASCEND_TOOLS names no tools; make test-mindspore installs them")
+    return Path(os.environ["STROBE_ASCEND_TOOLS"])
+
+
+def test_mindinsight_reads_what_we_know(examples: Program, tools: Path) -> None:
+    root = examples.output / "plain" / "profiler"
+    script = Path(__file__).with_name("open_with_mindinsight.py")
+    done = subprocess.run(
+        [tools / "python", script, root], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+
+    recording = strobe.open(root)
+    steps = recording.steps().collect()
+    assert found["step_trace"]["total_steps"] == steps.height == 2
+    assert found["step_trace"]["total_time"] == pytest.approx(steps["dur_ns"][1] / 1e6, abs=1e-3)
+    totals = {row["name"]: row for row in recording.operators().to_dicts()}
+    kinds = {row[0]: row for row in found["cpu_op_type"]["object"]}
+    for name, (_, calls, _, total_us, *_) in kinds.items():
+        assert calls == totals[name]["calls"]
+        assert total_us == pytest.approx(totals[name]["self_ns"] / 1e3, abs=1e-2)
+    assert sum(row[4] for row in found["cpu_op_info"]["object"]) == sum(
+        row[1] for row in kinds.values()
+    )
+    assert found["timeline"]["op_exe_times"] == sum(row[1] for row in kinds.values())
+    assert found["display"] > found["timeline"]["op_exe_times"]
+    (queue,) = found["minddata_pipeline"]["object"]
+    sizes = recording.counters().collect().filter(pl.col("name").str.contains("queue"))["value"]
+    assert queue[1] == "GeneratorOp"
+    assert queue[2] == pytest.approx(sizes.mean(), abs=1e-2)
+    assert found["minddata_cpu_utilization"]["sampling_interval"] == 50
+
+
+def test_msprof_analyze_reads_what_we_know(examples: Program, tools: Path, tmp_path: Path) -> None:
+    root = examples.output / "plain" / "profiler"
+    done = subprocess.run(
+        [tools / "msprof-analyze", "cluster", "-m", "all", "-d", root, "-o", tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    result = tmp_path / "cluster_analysis_output" / "cluster_step_trace_time.csv"
+    assert result.exists(), done.stdout + done.stderr  # its status is 0 even if it fails
+    found = [row for row in rows(result) if row["Type"] == "rank"]
+
+    recording = strobe.open(root)
+    steps = recording.steps().collect()
+    spans = recording.spans().filter(pl.col("category") == "operator").collect()
+    assert len(found) == steps.height == 2
+    for row, start_ns, dur_ns in zip(found, steps["start_ns"], steps["dur_ns"], strict=True):
+        mine = spans.filter(pl.col("start_ns").is_between(start_ns, start_ns + dur_ns))
+        # Operators of one lane do not overlap, and none of these reaches over a step's end.
+        assert float(row["Computing"]) == pytest.approx(mine["dur_ns"].sum() / 1e3, abs=1e-2)
+        whole = float(row["Computing"]) + float(row["Free"])
+        assert whole == pytest.approx(dur_ns / 1e3, abs=1e-2)

@@ -67,7 +67,7 @@ def launch(recording: Path, spawn: Spawner) -> bool:
         argv = (sys.executable, "-c", _PROGRAM, _PACKAGE_PARENT)
         spawn(
             tuple(os.fsencode(argument) for argument in argv),
-            tuple(os.fsencode(f"{name}={value}") for name, value in _environment().items()),
+            tuple(os.fsencode(f"{name}={value}") for name, value in environment().items()),
             os.fsencode(runtime / "finalizer.log"),
         )
     except OSError:
@@ -75,7 +75,8 @@ def launch(recording: Path, spawn: Spawner) -> bool:
     return True
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """Return the environment of a process of ours that is no part of the program: one thread."""
     kept = {
         name: value
         for name, value in os.environ.items()

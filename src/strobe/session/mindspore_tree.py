@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from strobe._version import __version__
 from strobe.errors import FormatError, StateError, StrobeError, UsageError
+from strobe.finalize.process import environment
 from strobe.record.messages import show
 from strobe.record.ranks import Place
 from strobe.session import ending
@@ -375,7 +376,7 @@ def _analyse_at_once(found: list[Path], processes: int, options: dict[str, Any])
 def _start(recording: Path, options: Mapping[str, Any]) -> subprocess.Popen[str]:
     asked = json.dumps({"recording": str(recording), **options})
     command = [sys.executable, "-c", _PROGRAM, _PACKAGE_PARENT, asked]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment())
 
 
 def _hear(process: subprocess.Popen[str], failures: list[str]) -> Path | None:

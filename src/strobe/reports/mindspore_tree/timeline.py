@@ -39,7 +39,10 @@ _EVENT = pl.Schema(
 
 def trace_view(run: Run) -> str | None:
     """The whole timeline; None where there is nothing to draw."""
-    events = pl.concat([*_layers(run)]).sort("pid", "tid", "start_ns")
+    outer_first = [False, False, False, True]
+    events = pl.concat([*_layers(run)]).sort(
+        "pid", "tid", "start_ns", "dur_ns", descending=outer_first, maintain_order=True
+    )
     if events.is_empty():
         return None
     separator = ",\n" if run.pretty else ","
