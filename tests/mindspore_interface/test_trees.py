@@ -17,7 +17,7 @@ import pytest
 import strobe.mindspore as ms
 from mindspore_interface.conftest import TRAINING
 from programs import Program
-from strobe.errors import FormatError
+from strobe.errors import CaptureError, FormatError
 
 
 def run(program: Program, source: str, *arguments: Any, **options: Any) -> str:
@@ -48,7 +48,7 @@ for _ in range(2):
     profiler.add_metadata_json("job", '{"name": "test"}')
     profiler.stop()
 profiler.analyse()
-profiler.analyse(pretty=True)
+profiler.analyse(pretty=True, mode="async")
 print(profiler.op_analyse("MatMul"))
 """
 
@@ -93,10 +93,14 @@ def test_each_round_of_profile_has_a_directory(program: Program) -> None:
         program,
         """
 seen = []
+besides = ms.tensorboard_trace_handler(OUT + "-besides")
+
+def ready(profiler):
+    seen.append(profiler)
+    besides(profiler)
+
 with ms.profile(
-    schedule=ms.schedule(wait=1, active=2, repeat=2),
-    record_shapes=True,
-    on_trace_ready=seen.append,
+    schedule=ms.schedule(wait=1, active=2, repeat=2), record_shapes=True, on_trace_ready=ready
 ) as profiler:
     profiler.add_metadata("who", "test")
     for number in range(6):
@@ -129,6 +133,9 @@ with ms.profile(on_trace_ready=ms.tensorboard_trace_handler(OUT, "worker")):
         assert len(marks) == 2
         assert isinstance(marks[0]["ts"], str)
         assert (root / "profiler_metadata.json").exists()
+    besides = list(Path(f"{program.output}-besides").iterdir())
+    assert len(besides) == 2
+    assert all((root / "ASCEND_PROFILER_OUTPUT/trace_view.json").exists() for root in besides)
     assert not (own / "profiler_metadata.json").exists()
     assert not (own / "ASCEND_PROFILER_OUTPUT" / "operator_details.csv").exists()
 
@@ -274,6 +281,24 @@ def test_the_variable_is_obeyed_under_strobe_run(program: Program) -> None:
     assert list((program.folder / "ours").iterdir())
 
 
+def test_options_of_strobe_run_are_not_for_their_profiler(program: Program) -> None:
+    script = program.write("")
+    done = subprocess.run(
+        [sys.executable, "-m", "strobe", "run", "--mindspore", "--shapes", script],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "leave out the other options" in done.stderr
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CaptureError, match="choose a folder that can be written"):
+        ms.Profiler(output_path=tmp_path / "file" / "out")
+
+
 def test_a_file_starts_and_stops_a_program_that_runs(program: Program) -> None:
     printed = run(
         program,
@@ -284,18 +309,14 @@ config = Path(OUT) / "profiler_config.json"
 offered = json.loads(config.read_text())
 assert offered["start_step"] == -1
 
-def wait_for_news():
-    while monitor._news is None:
-        time.sleep(0.01)
-
 def tell(**changes):
     part = config.with_suffix(".part")
     part.write_text(json.dumps({**offered, **changes}))
+    changed = part.stat()
     part.rename(config)
-    monitor._news = None
-    wait_for_news()
+    while monitor._seen != (changed.st_mtime_ns, changed.st_ino, changed.st_size):
+        time.sleep(0.01)
 
-wait_for_news()
 tell(start_step=3, stop_step=4, analyse=True)
 for number in range(6):
     step()

@@ -10,7 +10,7 @@ import typer
 
 from strobe.cli._waiting import waiting
 from strobe.errors import CommandError
-from strobe.session import mindspore_tree
+from strobe.session import mindspore_offline
 
 
 def analyse(
@@ -32,7 +32,7 @@ def analyse(
     Example: strobe analyse profiler_data --steps 2:4
     """
     with waiting("analysing"):
-        trees = mindspore_tree.analyse(
+        trees = mindspore_offline.analyse(
             path,
             processes=processes,
             pretty=pretty,

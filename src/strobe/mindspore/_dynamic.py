@@ -17,6 +17,7 @@ from strobe.mindspore._names import AicoreMetrics, ExportType, ProfilerActivity
 from strobe.mindspore._profile import Lifecycle
 from strobe.mindspore._settings import PROFILER, settle
 from strobe.record.messages import show
+from strobe.record.ranks import find_place
 
 FILE_NAME = "profiler_config.json"
 DEFAULTS: dict[str, Any] = {
@@ -105,7 +106,7 @@ class DynamicProfilerMonitor:
         self._profiler: Lifecycle | None = None
         self._step = 0
         self._offer_defaults()
-        self._seen = 0
+        self._seen: tuple[int, ...] = ()
         self._look()
         self._over = threading.Event()
         watcher = threading.Thread(
@@ -213,18 +214,19 @@ class DynamicProfilerMonitor:
             self._look()
 
     def _look(self) -> None:
+        """Read the file if it is another than the last time."""
         try:
-            changed_ns = self._file.stat().st_mtime_ns
-            if changed_ns == self._seen:
-                return
-            content = json.loads(self._file.read_text(encoding="utf-8"))
-            self._news = _read(content)
-            self._seen = changed_ns
-        except FileNotFoundError:
+            found = self._file.stat()
+        except OSError:
             return
+        version = (found.st_mtime_ns, found.st_ino, found.st_size)
+        if version == self._seen:
+            return
+        try:
+            self._news = _read(json.loads(self._file.read_text(encoding="utf-8")))
         except (OSError, TypeError, ValueError) as error:
-            self._seen = changed_ns
             show(f"{str(self._file)!r} is not obeyed: {error}")
+        self._seen = version
 
 
 def _read(content: object) -> dict[str, Any]:
@@ -257,7 +259,4 @@ def _read(content: object) -> dict[str, Any]:
 
 
 def _rank() -> int:
-    for name in ("RANK_ID", "RANK", "OMPI_COMM_WORLD_RANK"):
-        if os.environ.get(name, "").isdecimal():
-            return int(os.environ[name])
-    return 0
+    return find_place().rank or 0

@@ -13,7 +13,7 @@ from strobe.mindspore._handler import TraceHandler
 from strobe.mindspore._recorder import Recorder
 from strobe.mindspore._settings import PROFILE, Settings, settle
 from strobe.record.messages import show
-from strobe.session import mindspore_tree
+from strobe.session import mindspore_offline, mindspore_tree
 
 
 class Lifecycle:
@@ -112,7 +112,7 @@ class Lifecycle:
         found = mindspore_tree.place_profile(
             handler.folder, handler.worker, declaration, self._recorder.place
         )
-        mindspore_tree.analyse_recording(recording, root=found.path.parent.parent)
+        mindspore_offline.start_analysis([recording], {"root": str(found.path.parent.parent)})
 
 
 class Profile(Lifecycle):

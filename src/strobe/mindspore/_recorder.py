@@ -12,10 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from strobe.errors import CaptureError
 from strobe.mindspore._handler import TraceHandler
 from strobe.mindspore._settings import Settings, old_output
 from strobe.record.ranks import Place
-from strobe.session import mindspore_tree
+from strobe.session import mindspore_offline, mindspore_tree
 from strobe.session.profiler import Profiler
 from strobe.session.round import Destination
 
@@ -84,18 +85,27 @@ class Recorder(Profiler):
             parameters=self._settings.described,
             missing=self._settings.missing,
         )
-        if self._kind == "profiler":
-            found = mindspore_tree.place_profiler(self._folder, declaration, self._place)
-        else:
-            worker = self._handler.worker if self._handler else socket.gethostname()
-            found = mindspore_tree.place_profile(self._folder, worker, declaration, self._place)
+        try:
+            found = self._make_tree(declaration)
+        except OSError as error:
+            message = (
+                f"{str(self._folder)!r} cannot be recorded into ({error.strerror or error}); choose"
+                " a folder that can be written"
+            )
+            raise CaptureError(message) from error
         return replace(found, finalize=self._analyses)
+
+    def _make_tree(self, declaration: mindspore_tree.Declaration) -> Destination:
+        if self._kind == "profiler":
+            return mindspore_tree.place_profiler(self._folder, declaration, self._place)
+        worker = self._handler.worker if self._handler else socket.gethostname()
+        return mindspore_tree.place_profile(self._folder, worker, declaration, self._place)
 
     def _end_round(self, _profiler: Profiler) -> None:
         path = self.recording.path
         self.paths.append(path)
         if self._analyses:
-            mindspore_tree.expect(path)
+            mindspore_offline.expect(path)
         self._on_round()
 
     def _report(self, missing: Mapping[str, str]) -> None:

@@ -12,7 +12,7 @@ from strobe.mindspore._names import AnalysisMode, as_member
 from strobe.mindspore._profile import Lifecycle
 from strobe.mindspore._settings import PROFILER, settle
 from strobe.record.messages import show
-from strobe.session import mindspore_tree
+from strobe.session import mindspore_offline, mindspore_tree
 
 __all__ = ["Profiler", "analyse"]
 
@@ -42,7 +42,7 @@ def analyse(
     if max_process_number < 1:
         message = f"analyse(max_process_number={max_process_number!r}): must be 1 or more"
         raise ValueError(message)
-    mindspore_tree.analyse(
+    mindspore_offline.analyse(
         profiler_path,
         processes=max_process_number,
         pretty=pretty,
@@ -92,7 +92,7 @@ class Profiler(Lifecycle):
             "data_simplification": self._settings.values["data_simplification"],
         }
         if chosen is AnalysisMode.ASYNC_MODE:
-            mindspore_tree.start_analysis(self._recorder.paths, options)
+            mindspore_offline.start_analysis(self._recorder.paths, options)
             return
         for path in self._recorder.paths:
             mindspore_tree.analyse_recording(path, **options)

@@ -12,12 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import functools
 import itertools
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -25,11 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from strobe._version import __version__
-from strobe.errors import FormatError, StateError, StrobeError, UsageError
-from strobe.finalize.process import environment
-from strobe.record.messages import show
+from strobe.errors import CaptureError, FormatError, StateError, UsageError
 from strobe.record.ranks import Place
-from strobe.session import ending
 from strobe.session.round import Destination
 from strobe.store import manifest, places
 
@@ -41,12 +35,9 @@ RAW = "FRAMEWORK"
 METADATA = "mindspore_metadata"
 """The key of the recording's metadata that holds what the user added."""
 
-_DONE = "tree.json"  # in the recording: where its files were written
-_PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
-_PROGRAM = (
-    "import sys; sys.path.insert(0, sys.argv[1]); "
-    "from strobe.session.mindspore_tree import _main; _main()"
-)
+DONE = "tree.json"
+"""In the recording: where its files were written."""
+
 # Options of strobe.Profiler by other names.
 _PARAMETERS = {"with_flops": "aicore_metrics"}
 
@@ -132,28 +123,14 @@ def check_steps(step_list: object) -> list[int] | None:
     return numbers
 
 
-def expect(recording: Path) -> None:
-    """Let the program not end before the files of a recording have been made."""
-    ending.finish_with(functools.partial(_complete_outside, recording))
-
-
-def _complete_outside(recording: Path) -> None:
-    """Have it done by a process: one that is ending cannot import what it takes."""
-    if recording.is_dir() and not (recording / _DONE).exists():
-        failures: list[str] = []
-        simplifies = _simplifies(recording)
-        _hear(_start(recording, {"again": False, "data_simplification": simplifies}), failures)
-        for failure in failures:
-            show(f"the files of {str(recording)!r} are not complete: {failure}")
-
-
 def complete(recording: Path) -> None:
     """Make the files of a recording unless they have been made, as asked for by a profiler."""
-    if recording.is_dir() and not (recording / _DONE).exists():
-        analyse_recording(recording, data_simplification=_simplifies(recording), again=False)
+    if recording.is_dir() and not (recording / DONE).exists():
+        analyse_recording(recording, data_simplification=simplifies(recording), again=False)
 
 
-def _simplifies(recording: Path) -> bool:
+def simplifies(recording: Path) -> bool:
+    """Say whether its profiler wanted the raw log to go."""
     declared = read_declaration(recording, manifest.read(recording))
     return bool(declared.parameters.get("data_simplification", True))
 
@@ -183,7 +160,7 @@ def analyse_recording(
     _refuse_running(recording, content)
     tables = finalize(recording, keep_log=not data_simplification)
     with locked(recording):
-        if not again and (recording / _DONE).exists():
+        if not again and (recording / DONE).exists():
             return recording.parent.parent
         run = _gather(recording, content, declared, tables, pretty=pretty, step_list=step_list)
         root = root or _find_root(recording, declared, run)
@@ -201,9 +178,13 @@ def analyse_recording(
             analysed_to_ns=time.time_ns(),
             metadata=json.loads(content.metadata.get(METADATA, "{}")),
         )
-        write_tree(run, Tree(kind=declared.kind, root=root, results=results), facts)
+        try:
+            write_tree(run, Tree(kind=declared.kind, root=root, results=results), facts)
+        except OSError as error:
+            message = f"{str(root)!r} cannot be written ({error.strerror or error})"
+            raise CaptureError(message) from error
         with contextlib.suppress(OSError):
-            (recording / _DONE).write_text(json.dumps(os.path.relpath(root, recording)))
+            (recording / DONE).write_text(json.dumps(os.path.relpath(root, recording)))
     return root
 
 
@@ -283,7 +264,7 @@ def _find_root(recording: Path, declared: Declaration, run: Run) -> Path:
     """Return the tree's folder: around the recording, unless its rank was learnt only later."""
     around = recording.parent.parent
     with contextlib.suppress(OSError, ValueError):
-        known = Path(os.path.normpath(recording / json.loads((recording / _DONE).read_text())))
+        known = Path(os.path.normpath(recording / json.loads((recording / DONE).read_text())))
         if known.is_dir():
             return known
     if declared.kind == "profile" or "rank" in run.facts or "mindspore_rank" not in run.facts:
@@ -291,109 +272,3 @@ def _find_root(recording: Path, declared: Declaration, run: Run) -> Path:
     world = int(run.facts.get("mindspore_world_size", 1))
     folder = _rank_folder(around.parent, run.rank, world)
     return around if folder == around.parent else _claim_numbered(folder)
-
-
-def find(path: str | os.PathLike[str]) -> list[Path]:
-    """Return the recordings of strobe.mindspore at a path, which may be any folder of a tree.
-
-    Raises TypeError or FormatError where there are none, StateError for an Ascend's own data.
-    """
-    if not isinstance(path, (str, os.PathLike)):
-        message = f"profiler_path={path!r}: must be a str or a Path"
-        raise TypeError(message)
-    folder = Path(path).expanduser().absolute()
-    if not folder.is_dir():
-        reason = "it is a file" if folder.exists() else "there is nothing at this path"
-        raise FormatError(path, "path", f"{reason}; give the folder above `profiler`")
-    found = places.find_in_trees(folder)
-    if not found:
-        _refuse_device(folder)
-        reason = "no data of strobe.mindspore in it, nor in the folders below (FRAMEWORK/*)"
-        raise FormatError(path, "path", reason)
-    return found
-
-
-def _refuse_device(folder: Path) -> None:
-    """Raise StateError where there is only what CANN's own tools wrote."""
-    for found in sorted(folder.glob("**/PROF_*_*_*")):
-        message = (
-            f"{str(found)!r}: its layout, of CANN {_cann_version(found)}, cannot be read by strobe "
-            f"{__version__}; analyse it with the MindSpore that wrote it"
-        )
-        raise StateError(message)
-
-
-def _cann_version(folder: Path) -> str:
-    for file in sorted(folder.glob("*/info.json*")):
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            told = json.loads(file.read_text())
-            return str(told.get("version") or told.get("cann_version") or "of unknown version")
-    return "of unknown version"
-
-
-def analyse(
-    path: str | os.PathLike[str],
-    *,
-    processes: int,
-    pretty: bool = False,
-    step_list: object = None,
-    data_simplification: bool = True,
-) -> list[Path]:
-    """Make the files of all recordings at a path, several at once, and return their trees.
-
-    Raises what analyse_recording does; with several recordings the others are made first.
-    """
-    options: dict[str, Any] = {
-        "pretty": pretty,
-        "step_list": check_steps(step_list),
-        "data_simplification": data_simplification,
-    }
-    found = find(path)
-    if len(found) == 1 or processes == 1:
-        return [analyse_recording(recording, **options) for recording in found]
-    return _analyse_at_once(found, processes, options)
-
-
-def start_analysis(found: list[Path], options: Mapping[str, Any]) -> None:
-    """Make the files of recordings outside this process, which waits for them when it ends."""
-    for recording in found:
-        process = _start(recording, options)
-        ending.finish_with(functools.partial(_hear, process, []))
-
-
-def _analyse_at_once(found: list[Path], processes: int, options: dict[str, Any]) -> list[Path]:
-    """Give each recording to a process of its own; they are no copies of this one."""
-    trees: list[Path] = []
-    failures: list[str] = []
-    for start in range(0, len(found), processes):
-        running = [_start(recording, options) for recording in found[start : start + processes]]
-        trees += [tree for process in running if (tree := _hear(process, failures))]
-    if failures:
-        raise (UsageError if options["step_list"] else StateError)("; ".join(failures))
-    return trees
-
-
-def _start(recording: Path, options: Mapping[str, Any]) -> subprocess.Popen[str]:
-    asked = json.dumps({"recording": str(recording), **options})
-    command = [sys.executable, "-c", _PROGRAM, _PACKAGE_PARENT, asked]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment())
-
-
-def _hear(process: subprocess.Popen[str], failures: list[str]) -> Path | None:
-    """Return the tree that a process made; what went wrong is added to the failures."""
-    told = json.loads(process.communicate()[0].strip() or '{"error": "the analysis failed"}')
-    if "error" in told:
-        failures.append(told["error"])
-        return None
-    return Path(told["tree"])
-
-
-def _main() -> None:
-    """Analyse one recording and print where its tree is, as JSON."""
-    options = json.loads(sys.argv[2])
-    try:
-        tree = analyse_recording(Path(options.pop("recording")), **options)
-    except StrobeError as error:
-        print(json.dumps({"error": str(error)}))
-        return
-    print(json.dumps({"tree": str(tree)}))

@@ -188,7 +188,11 @@ def write_tree(run: Run, tree: Tree, facts: info.Facts) -> dict[str, str]:
     """
     told: dict[str, str] = {}
     cache: dict[Callable[[Run], str | None], str | None] = {}
-    for file in _of(tree):
+    for file in FILES:
+        name = file.name.format(rank=run.rank)
+        if file.place == "old" and tree.kind == "profile":
+            told[name] = "not collected: only Profiler's tree has it"
+            continue
         content = None
         if file.write is not None and _is_asked(file, run):
             write = _variant(file, tree)
@@ -197,7 +201,7 @@ def write_tree(run: Run, tree: Tree, facts: info.Facts) -> dict[str, str]:
             content = cache[write]
         for path in _paths(file, tree, run.rank):
             _put(path, content)
-        told[file.name.format(rank=run.rank)] = _fate(file, run, content)
+        told[name] = _fate(file, run, content)
     told_of = info.profiler_info(run, facts, told)
     for folder in {tree.root, tree.results}:
         _put(folder / f"profiler_info_{run.rank}.json", told_of)
@@ -205,13 +209,6 @@ def write_tree(run: Run, tree: Tree, facts: info.Facts) -> dict[str, str]:
     if tree.kind == "profiler":
         (tree.root / "container").mkdir(exist_ok=True)
     return told
-
-
-def _of(tree: Tree) -> Iterator[File]:
-    """Yield the files of a tree: those of the newer one are in both."""
-    for file in FILES:
-        if tree.kind == "profiler" or file.place != "old":
-            yield file
 
 
 def _variant(file: File, tree: Tree) -> Callable[[Run], str | None]:
