@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from strobe.session.profiler import Profiler
     from strobe.session.recording import Recording
     from strobe.session.recording import open_recording as open
+    from strobe.sources.watch import watch
 del TYPE_CHECKING
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "open",
     "schedule",
     "span",
+    "watch",
 ]
 
 _LAZY = {
@@ -63,6 +65,7 @@ _LAZY = {
     "export_perfetto": ("strobe.session.handlers", "export_perfetto"),
     "open": ("strobe.session.recording", "open_recording"),
     "schedule": ("strobe.record.schedule", "schedule"),
+    "watch": ("strobe.sources.watch", "watch"),
 }
 
 

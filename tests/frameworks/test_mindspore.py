@@ -436,6 +436,11 @@ except (RuntimeError, ValueError, IndexError) as error:
     assert count(spans)["Optimizer.step#Momentum"] == 6
     assert count(spans)["grad"] == 6
     assert count(spans)["enumerate(Dataset)#TupleIterator"] == 7  # the last finds the end
+    batches = recording.batches().collect()
+    assert batches["number"].to_list() == list(range(6))
+    assert set(batches["loader"]) == {"Dataset(BatchDataset)"}
+    waits = spans[batches["span"].to_list()]
+    assert (waits["dur_ns"] >= batches["wait_ns"]).all()
     notes = dict(recording.completeness().select("source", "note").iter_rows())
     assert "record_shapes" not in notes
     found = operators(mindspore)

@@ -343,6 +343,14 @@ def test_data_loading(workers: int, tmp_path: Path) -> None:
     assert set(fetched["phase"]) == {"data_loading"}
     assert names(recording)["collate"] == 3
     assert recording.steps().collect()["kind"].to_list() == ["batch"] * 3
+    batches = recording.batches().collect()
+    assert batches.select("loader", "number", "samples").rows() == [
+        ("DataLoader(Squares)", number, 4) for number in range(3)
+    ]
+    assert batches["worker"].to_list() == ([0, 1, 0] if workers else [None] * 3)
+    assert spans[batches["span"].to_list()].equals(waits[:3])
+    assert batches["fetch_ns"].null_count() == 0
+    assert batches["fetch_ns"].sum() >= fetched["dur_ns"].sum()
 
 
 def test_the_loop_of_paddle_model(tmp_path: Path) -> None:

@@ -311,3 +311,85 @@ def test_a_patch_made_over_ours_stays(program: Program) -> None:
         assert [batch.tolist() for batch in DataLoader(Squares(), batch_size=10)][1][0] == 100
         """,
     )
+
+
+def batches(program: Program) -> pl.DataFrame:
+    return program.open().batches().collect()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_each_batch_knows_who_fetched_it_and_how_long_it_took(
+    program: Program, workers: int
+) -> None:
+    run(
+        program,
+        f"""
+        class Slower(Squares):
+            def __getitem__(self, index):
+                time.sleep(0.01 if index >= 12 else 0)
+                return super().__getitem__(index)
+
+        record(DataLoader(Slower(), batch_size=4, collate_fn=join, num_workers={workers}))
+        """,
+    )
+    table = batches(program)
+    fetches = loading_spans(program).filter(pl.col("name") == "fetch")
+
+    assert table["loader"].to_list() == ["DataLoader(Slower)"] * 5
+    assert table["number"].to_list() == list(range(5))
+    assert table["samples"].to_list() == [4] * 5
+    assert table["worker"].to_list() == ([0, 1, 0, 1, 0] if workers else [None] * 5)
+    assert (table["fetch_ns"][3:] >= 40_000_000).all()  # four samples of 10 ms each
+    assert (table["ready_ns"] <= table["start_ns"] + table["wait_ns"]).all()
+    # The span lies inside what was measured around it.
+    for ready_ns, fetch_ns in table.select("ready_ns", "fetch_ns").iter_rows():
+        inside = fetches.filter(
+            pl.col("start_ns") + pl.col("dur_ns") >= ready_ns - fetch_ns,
+            pl.col("start_ns") + pl.col("dur_ns") <= ready_ns + 10_000_000,
+        )
+        assert inside.height >= 1
+    assert (table["collate_ns"] <= table["fetch_ns"]).all()
+    assert (table["cpu_ns"] <= table["fetch_ns"] + 1_000_000).all()
+    assert table["queue"].null_count() == (0 if workers else 5)
+    waits = program.spans()["name"].gather(table["span"].to_list())
+    assert waits.str.starts_with("enumerate(DataLoader)#").all()
+
+
+def test_a_watched_loader_is_one_loader_with_the_name_it_was_given(program: Program) -> None:
+    run(
+        program,
+        """
+        record(strobe.watch(DataLoader(Squares(), batch_size=4, num_workers=1), name="train"))
+        """,
+    )
+    table = batches(program)
+
+    assert table.select("loader", "number", "samples", "worker").rows() == [
+        ("train", number, 4, 0) for number in range(5)
+    ]
+    assert table["fetch_ns"].null_count() == 0
+    assert table["outer"].null_count() == 5
+
+
+def test_batches_of_iterable_datasets_and_of_a_loader_that_began_before(program: Program) -> None:
+    run(
+        program,
+        """
+        began = iter(DataLoader(Squares(), batch_size=4, num_workers=1, prefetch_factor=2))
+        next(began)
+        with strobe.Profiler(output=OUT):
+            rest = [batch.tolist() for batch in began]
+            parts = [part.tolist() for part in DataLoader(Parts(), batch_size=4, num_workers=2)]
+        assert len(rest) == 4 and len(parts) == 6
+        """,
+    )
+    table = batches(program)
+    first, parts = (
+        table.filter(pl.col("loader") == f"DataLoader({n})") for n in ("Squares", "Parts")
+    )
+
+    assert first["number"].to_list() == [1, 2, 3, 4]
+    assert first["fetch_ns"].null_count() == 4  # by a worker that was there before
+    # Two workers of ten samples each: three batches, of which the last holds two.
+    assert parts["worker"].to_list() == [0, 1, 0, 1, 0, 1]
+    assert parts["fetch_ns"].null_count() == 0

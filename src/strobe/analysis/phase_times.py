@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from strobe.analysis.ancestors import innermost
-from strobe.analysis.phases import BACKWARD, NONE, OPTIMIZER, OTHER
+from strobe.analysis.phases import BACKWARD, LOADING, NONE, OPTIMIZER, OTHER
 from strobe.model.tables import PHASES
 
 TIMES = pl.Schema({"step": pl.Int64, "kind": pl.String, "phase": pl.String, "total_ns": pl.Int64})
@@ -31,7 +31,8 @@ def phase_times(spans: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
 
     A step is laid over its lane; only steps that have ended, and whose lane is known, take part.
     An instant belongs to the phase of the innermost span open then that has one. If there is none,
-    it belongs to the phase around the gap if that is the same before and after, or else to `other`.
+    it belongs to the phase around the gap if that is the same before and after, unless that is data
+    loading, whose waits tell their own ends; or else to `other`.
     While the lane waits for a backward on a thread that does nothing else, that is backward; and
     operators whose thread the framework does not tell, which is 0, are the lane's where it has no
     phase of its own. So the times of a step sum exactly to its duration.
@@ -170,6 +171,7 @@ def _without_gaps(line: _Line) -> _Line:
     after = np.minimum.accumulate(np.where(known, rows, len(known))[::-1])[::-1]
     ends = np.append(line.code, np.int8(OTHER))  # for -1 and for len(known)
     same = ends[before] == ends[after]
+    same &= known | (ends[before] != LOADING)
     return _Line(line.time_ns, np.where(same, ends[before], np.int8(OTHER)))
 
 

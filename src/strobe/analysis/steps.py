@@ -147,9 +147,11 @@ def derived_steps(spans: pl.DataFrame, number: NDArray[np.int64] | None = None) 
     loader = name.begins(LOADER_PREFIX) & phase.is_one_of("data_loading")
     told = told_codes(spans)
     if (told >= 0).any():
-        annotation = Words.of(spans["category"]).is_one_of("annotation")
+        category = Words.of(spans["category"])
+        annotation = category.is_one_of("annotation")
         optimizer = optimizer | (annotation & (told == OPTIMIZER))
-        loader = loader | (annotation & (told == LOADING))
+        waits = annotation | category.is_one_of("data_loading")
+        loader = loader | (waits & (told == LOADING))
     if "ends" in spans.columns:
         optimizer = optimizer | (spans["ends"] == "step").fill_null(False).to_numpy()
     optimizer &= ~is_inside(optimizer, parent)

@@ -22,12 +22,15 @@ class By(str, Enum):
     thread = "thread"
     step = "step"
     module = "module"
+    loader = "loader"
 
 
 def summary(
     path: Path = typer.Argument(help="A recording, or a folder that holds one."),
     by: By = typer.Option(
-        By.name, "--by", help="One row per name, or per thread, step or module too."
+        By.name,
+        "--by",
+        help="One row per name, or per thread, step or module too; loader: waits for data.",
     ),
     sort: str = typer.Option(
         "self", "--sort", help="Column: self, total, calls, mean, max, name..."
@@ -55,6 +58,10 @@ def summary(
 def _text(recording: Recording, by: By, sort: str, top: int, *, as_json: bool, as_csv: bool) -> str:
     if not (as_json or as_csv):
         return recording.summary(by=by.value, sort=sort, top=top)
+    if by is By.loader:
+        loaders = recording.loaders()
+        shown = {"loaders": loaders.head(top).to_dicts()}
+        return loaders.write_csv() if as_csv else json.dumps(shown, indent=1) + "\n"
     from strobe.reports.text import sort_operators
 
     rows = recording.operators() if by is By.name else recording.operators_by(by.value)

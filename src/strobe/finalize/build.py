@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from strobe.analysis.nesting import nest
 from strobe.analysis.operators import in_order, summarise_coded
+from strobe.finalize.batches import batches_table, take_marks
 from strobe.finalize.foreign import Added, add_foreign
 from strobe.finalize.gather import Gathered, Log, concatenate, gather
 from strobe.finalize.relations import (
@@ -67,8 +68,9 @@ def build(
     log = gather(processes)
     _name_threads(log, manifest)
     foreign = add_foreign(log, log_directories, manifest)
+    marks = take_marks(log)
     if manifest.clock != "monotonic":
-        _set_to_monotonic(log, manifest)
+        _set_to_monotonic(log, marks, manifest)
     window = _find_window(manifest, log)
     spans, unfinished = _cut(log, window)
     progress("nesting", 0.3)
@@ -94,11 +96,13 @@ def build(
     _write(into, "instants", _points(instants, log, attributes=True))
     _write(into, "counters", _counters(counters, log))
     _write(into, "collectives", derived.collectives)
+    marks = _within(marks, window)
+    _write(into, "batches", batches_table(marks, spans, log))
     _write(into, "threads", _threads(log))
     completeness = _completeness(
         manifest,
         processes,
-        collected=len(spans) + len(instants) + len(counters) + len(memory.start_ns),
+        collected=len(spans) + len(instants) + len(counters) + len(marks) + len(memory.start_ns),
         unfinished=int(unfinished.sum()),
         window=window,
         nameless=log.nameless,
@@ -136,7 +140,7 @@ def _bound_ns(manifest: Manifest) -> int:
     return manifest.start.monotonic_ns + round(manifest.max_seconds * 1e9)
 
 
-def _set_to_monotonic(log: Log, manifest: Manifest) -> None:
+def _set_to_monotonic(log: Log, marks: Gathered, manifest: Manifest) -> None:
     """Move times from the records' clock to the system's, by what the two showed at both ends."""
     first, last = manifest.start, manifest.stop
     drift = 0.0
@@ -148,9 +152,10 @@ def _set_to_monotonic(log: Log, manifest: Manifest) -> None:
         corrected: NDArray[np.int64] = since + np.rint(since * drift).astype(np.int64)
         return first.monotonic_ns + corrected
 
-    for lasting in (log.spans, log.steps):
+    for lasting in (log.spans, log.steps, marks):
         lasting.dur_ns = moved(lasting.start_ns + lasting.dur_ns) - moved(lasting.start_ns)
-    for part in (log.spans, log.steps, log.unfinished, log.instants, log.counters, log.memory):
+    points = (log.unfinished, log.instants, log.counters, log.memory)
+    for part in (log.spans, log.steps, marks, *points):
         part.start_ns = moved(part.start_ns)
     log.memory.owner_ns = moved(log.memory.owner_ns)
 

@@ -188,6 +188,28 @@ COLLECTIVES = _table(
     work=("int64", "row in `spans` of the backend's work, null where it is not seen"),
 )
 
+BATCHES = _table(
+    "batches",
+    "One row per batch that a loader handed to the program (strobe.watch, or the loader of a "
+    "framework), by the time it was asked for.",
+    loader=("string", "the loader's name"),
+    number=("int64", "place in this pass over the loader, from 0, null where unknown"),
+    start_ns=("int64", "when the program asked for it"),
+    wait_ns=("int64", "until the program had it"),
+    samples=("int64", "samples in it, null where nobody said"),
+    queue=("int64", "batches that were ready when it was asked for, null where unknown"),
+    worker=("int32", "the loader's number of who fetched it, null where it has no workers"),
+    ready_ns=("int64", "when it had been fetched and collated, null where that is not seen"),
+    fetch_ns=("int64", "how long that took, collating included, null where it is not seen"),
+    collate_ns=("int64", "part of it in which samples were made a batch, null where unknown"),
+    cpu_ns=("int64", "processor time of the thread that fetched it meanwhile, null if unknown"),
+    pid=("int64", "process that asked for it"),
+    tid=("int64", "thread that did"),
+    lane=("int32", "row in `threads`"),
+    span=("int64", "row in `spans` of the wait, null where it is not seen"),
+    outer=("int64", "row in `batches` of the wait that this one was a part of, null for none"),
+)
+
 THREADS = _table(
     "threads",
     "One row per lane: a thread, or one Python context (an asyncio task) of a thread.",
@@ -225,6 +247,6 @@ TABLES: Mapping[str, Table] = {
     table.name: table
     for table in (
         *(SPANS, OPERATORS, STEPS, INSTANTS, COUNTERS, LINKS, ALLOCATIONS, COLLECTIVES),
-        *(THREADS, METADATA, COMPLETENESS),
+        *(BATCHES, THREADS, METADATA, COMPLETENESS),
     )
 }

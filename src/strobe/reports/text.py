@@ -38,6 +38,16 @@ _OPERATOR_COLUMNS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "p50": lambda row: format_ns(row["p50_ns"]),
     "p99": lambda row: format_ns(row["p99_ns"]),
 }
+_LOADER_COLUMNS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "batches": lambda row: format_count(row["batches"]),
+    "wait": lambda row: format_ns(row["wait_ns"]),
+    "share": lambda row: format_share(row["share"]),
+    "mean": lambda row: format_ns(row["mean_wait_ns"]),
+    "max": lambda row: format_ns(row["max_wait_ns"]),
+    "per second": lambda row: _rate(row),
+    "fetch": lambda row: format_ns(row["fetch_ns"]),
+    "queue": lambda row: "-" if row["queue"] is None else f"{row['queue']:.1f}",
+}
 _NARROWEST_NAME = 24
 
 
@@ -55,14 +65,11 @@ def operator_table(operators: pl.DataFrame, top: int, width: int) -> Table:
     """Return the first `top` rows of the operator table (Recording.operators), `width` wide."""
     rows = list(operators.head(top).iter_rows(named=True))
     keys = [name for name in ("thread", "step", "module") if name in operators.columns]
-    chosen, taken = [], _NARROWEST_NAME
+    taken = _NARROWEST_NAME
     for key in keys:  # long ones are folded, as names are
         longest = max([len(key), *(len(str(row[key])) for row in rows)])
         taken += 2 + min(longest, _NARROWEST_NAME)
-    for title, text in _OPERATOR_COLUMNS.items():
-        taken += 2 + max([len(title), *(len(text(row)) for row in rows)])
-        if taken <= width:
-            chosen.append(title)
+    chosen = _fitting(_OPERATOR_COLUMNS, rows, taken, width)
     table = _table("operators", "name", *chosen, names=keys)
     for row in rows:
         texts = (_OPERATOR_COLUMNS[title](row) for title in chosen)
@@ -120,6 +127,33 @@ def phases_table(phases: pl.DataFrame) -> Table:
     whole = format_ns(int(phases["total_ns"].sum()))
     table.caption = f"each: per step; share: of {whole} in steps"
     return table
+
+
+def loaders_table(loaders: pl.DataFrame, width: int) -> Table:
+    """Return how long the program waited for its data (Recording.loaders), `width` wide."""
+    rows = list(loaders.iter_rows(named=True))
+    chosen = _fitting(_LOADER_COLUMNS, rows, _NARROWEST_NAME, width)
+    table = _table("waits for data", "loader", *chosen)
+    for row in rows:
+        texts = (_LOADER_COLUMNS[title](row) for title in chosen)
+        table.add_row(Text(printable(row["loader"])), *texts)
+    whole = [format_ns(each) for each in loaders["step_ns"].unique().sort() if each is not None]
+    of = f"of the {' and '.join(whole)} in steps" if whole else "unknown, there are no steps"
+    table.caption = f"share: {of}; fetch: mean for one; queue: batches ready when asked"
+    return table
+
+
+def loaders_text(loaders: pl.DataFrame, steps: pl.DataFrame, *, width: int | None) -> str:
+    """Return the steps and the waits for data as text."""
+    console = Console(width=width, file=io.StringIO(), highlight=False)
+    with console.capture() as captured:
+        if steps.height:
+            console.print(steps_table(steps))
+        if loaders.height:
+            console.print(loaders_table(loaders, console.width))
+        else:
+            console.print("no batches here: wrap the loader, as in strobe.watch(loader)")
+    return captured.get()
 
 
 def flops_line(rate: FlopsRate) -> str:
@@ -228,6 +262,29 @@ def recordings_table(recordings: Iterable[Mapping[str, Any]]) -> Table:
             recording["state"],
         )
     return table
+
+
+def _fitting(
+    columns: Mapping[str, Callable[[Mapping[str, Any]], str]],
+    rows: Sequence[Mapping[str, Any]],
+    taken: int,
+    width: int,
+) -> list[str]:
+    """Return the titles of the columns that there is room for, beside what is `taken`."""
+    chosen = []
+    for title, text in columns.items():
+        taken += 2 + max([len(title), *(len(text(row)) for row in rows)])
+        if taken <= width:
+            chosen.append(title)
+    return chosen
+
+
+def _rate(loader: Mapping[str, Any]) -> str:
+    """Return how much came in a second: samples where they are known, else batches."""
+    for unit in ("samples", "batches"):
+        if loader[f"{unit}_per_s"] is not None:
+            return f"{loader[f'{unit}_per_s']:,.1f} {unit}"
+    return "-"
 
 
 def printable(text: str) -> str:

@@ -257,7 +257,7 @@ class Profiler:
     def summary(
         self,
         *,
-        by: Literal["name", "thread", "step"] = "name",
+        by: Literal["name", "thread", "step", "module", "loader"] = "name",
         sort: str = "self",
         top: int = 20,
         width: int | None = None,

@@ -87,6 +87,10 @@ class Recording:
         """Communication with other processes (docs/tables.md)."""
         return self._scan("collectives")
 
+    def batches(self) -> pl.LazyFrame:
+        """Batches that loaders handed out, and the wait for each (docs/tables.md)."""
+        return self._scan("batches")
+
     def threads(self) -> pl.LazyFrame:
         """One row per lane: a thread, or one Python context of a thread."""
         return self._scan("threads")
@@ -151,6 +155,17 @@ class Recording:
         spans = self.spans().select(columns).collect()
         return phase_summary(phase_times(spans, self.steps().collect()))
 
+    def loaders(self) -> pl.DataFrame:
+        """How long the program waited for its data: one row per loader, the longest wait first.
+
+        Columns: loader, batches, samples, wait_ns, mean_wait_ns, max_wait_ns; starved_ns and
+        step_ns, the waits inside steps and the time of these, and share, the one by the other;
+        batches_per_s, samples_per_s; fetch_ns, collate_ns, cpu_ns, queue (means), workers.
+        """
+        from strobe.analysis.loading import loader_summary
+
+        return loader_summary(self.batches().collect(), self.steps().collect())
+
     def flops_rate(self) -> FlopsRate | None:
         """Floating-point operations in the steps and the time of these; without steps, in all.
 
@@ -179,7 +194,7 @@ class Recording:
     def summary(
         self,
         *,
-        by: Literal["name", "thread", "step", "module"] = "name",
+        by: Literal["name", "thread", "step", "module", "loader"] = "name",
         sort: str = "self",
         top: int = 20,
         width: int | None = None,
@@ -187,8 +202,12 @@ class Recording:
         """Return a text for people: the steps and where their time goes, then the operators.
 
         `width` is that of the terminal unless given. Raises UsageError for another `by` or `sort`.
+        By loader, the waits for data take the place of the operators, and `sort` does nothing.
         """
-        from strobe.reports.text import summary_text
+        from strobe.reports.text import loaders_text, summary_text
+
+        if by == "loader":
+            return loaders_text(self.loaders().head(top), self.step_statistics(), width=width)
 
         return summary_text(self._gather_summary(by, sort, top), width=width)
 

@@ -101,6 +101,10 @@ def test_containers_without_a_phase_do_not_count():
     assert divided(drawing, (0, 15)) == ["d3 b2 o10"]
 
 
+def test_what_lies_between_two_waits_for_data_is_not_data_loading():
+    assert divided("main | d--   d--   f--   f--", (0, 21)) == ["d6 f9 o6"]
+
+
 def test_other_lanes_do_not_count():
     drawing = """
         main   | d---    b--

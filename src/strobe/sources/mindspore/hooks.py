@@ -14,9 +14,10 @@ from importlib import import_module
 from typing import Any
 
 from strobe.model.tables import CATEGORIES
-from strobe.record import recorder
+from strobe.record import batches, recorder
 from strobe.record.messages import show
 from strobe.sources import manager
+from strobe.sources.loaders import Names
 from strobe.sources.mindspore.pipeline import Pipeline
 from strobe.sources.mindspore.session import compiler
 
@@ -40,6 +41,7 @@ class _Steps(threading.local):
 
 
 _steps = _Steps()
+_names = Names("Dataset")
 _marker: list[weakref.ref[Any]] = []
 """What made the first step: of several optimizers, the one that ends them."""
 
@@ -84,6 +86,7 @@ def detach() -> None:
         else:
             setattr(owner, attribute, before)
     _marker.clear()
+    _names.forget()
 
 
 def _patch(module: str, holder: str, attribute: str, wrap: Callable[[Any], Any]) -> str:
@@ -248,6 +251,11 @@ def _waited(original: _Function) -> _Function:
     @wraps(original)
     def __next__(self: Any) -> Any:
         with recorder.core.source_span(f"enumerate(Dataset)#{type(self).__name__}", _DATA_LOADING):
-            return original(self)
+            since_ns = recorder.core.clock_ns()
+            number = getattr(self, "_Iterator__index", None)
+            batch = original(self)
+            name = _names.of(getattr(self, "_Iterator__ori_dataset", None))
+            batches.arrived(name, since_ns, number=number, automatic=True)
+            return batch
 
     return __next__

@@ -73,7 +73,7 @@ class PaddleSource:
 
     def attach(self) -> None:
         """Put the hooks in place."""
-        problems = [*self._annotations.attach(), *loading.attach()]
+        problems = [*loading.attach(), *self._annotations.attach()]
         self._patches.put("paddle.profiler.profiler", "_Profiler", self._stand_in)
         communication.attach()
         self._missing = {}

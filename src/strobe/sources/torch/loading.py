@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data loading of PyTorch: spans for fetch and collate, in the workers too, and a queue counter.
+"""Data loading of PyTorch: fetch and collate, in the workers too, the queue, and each batch.
 
 The names patched here are torch's own affair and may go; what is missing is left out and said.
 The wait in next() is not recorded here: torch announces it to whoever watches its operators.
@@ -8,13 +8,15 @@ The wait in next() is not recorded here: torch announces it to whoever watches i
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
 from typing import Any
 
 from strobe.model.tables import CATEGORIES
-from strobe.record import recorder
+from strobe.record import batches, recorder
+from strobe.sources.loaders import Names, NotedQueue, Timed
 
 QUEUE_COUNTER = "DataLoader queue"
 
@@ -23,12 +25,18 @@ _FETCH = "torch.utils.data._utils.fetch"
 _WORKER = "torch.utils.data._utils.worker"
 _LOADER = "torch.utils.data.dataloader"
 
+_QUEUE_PLACE = 2
+"""Of the queue of tasks among the arguments of a worker's loop."""
+
 _Function = Callable[..., Any]
 
 _patches: list[tuple[Any, str, Any, Any]] = []
 """Owner, attribute, what was there, what we put there."""
 _torch_loop: list[_Function] = []
 """The loop of a worker as it was, while ours is in its place."""
+_names = Names("DataLoader")
+_tasks: list[NotedQueue] = []
+"""In a worker: where its tasks come from."""
 
 
 def attach() -> list[str]:
@@ -42,6 +50,7 @@ def attach() -> list[str]:
         (_FETCH, "_MapDatasetFetcher.fetch", _recorded_map_fetch),
         (_FETCH, "_IterableDatasetFetcher.fetch", _recorded_iterable_fetch),
         (_WORKER, "_worker_loop", _recorded_loop),
+        (_LOADER, "_SingleProcessDataLoaderIter._next_data", _noted_next),
         (_LOADER, "_MultiProcessingDataLoaderIter._next_data", _counted_next),
     )
     reasons = (_patch(module, name, wrap) for module, name, wrap in parts)
@@ -55,6 +64,7 @@ def detach() -> None:
         if vars(owner).get(attribute) is ours:
             setattr(owner, attribute, before)
     _torch_loop.clear()
+    _names.forget()
 
 
 def _patch(module: str, name: str, wrap: Callable[[Any], Any]) -> str:
@@ -88,7 +98,7 @@ def _recorded_map_fetch(original: _Function) -> _Function:
         if self.auto_collation and isinstance(possibly_batched_index, (list, tuple)):
             attributes["samples"] = len(possibly_batched_index)
         with _span("fetch", attributes):
-            return _fetch(original, self, possibly_batched_index)
+            return _fetch(original, self, possibly_batched_index, attributes)
 
     return fetch
 
@@ -98,8 +108,9 @@ def _recorded_iterable_fetch(original: _Function) -> _Function:
     def fetch(self: Any, possibly_batched_index: Any) -> Any:
         if self.ended:  # nothing will be fetched
             return original(self, possibly_batched_index)
-        with _span("fetch", _worker()):
-            return _fetch(original, self, possibly_batched_index)
+        attributes = _worker()
+        with _span("fetch", attributes):
+            return _fetch(original, self, possibly_batched_index, attributes)
 
     return fetch
 
@@ -109,34 +120,78 @@ def _worker() -> dict[str, Any]:
     return {} if info is None else {"worker": info.id}
 
 
-def _fetch(original: _Function, fetcher: Any, index: Any) -> Any:
+def _fetch(original: _Function, fetcher: Any, index: Any, attributes: dict[str, Any]) -> Any:
     """Fetch with a span around the user's collate_fn, which is in its place again afterwards."""
     collate_fn = fetcher.collate_fn
+    timed = Timed()
 
     def collate(data: Any) -> Any:
         samples = fetcher.auto_collation and isinstance(data, (list, tuple))
-        with _span("collate", {"samples": len(data)} if samples else {}):
+        with _span("collate", {"samples": len(data)} if samples else {}), timed:
             return collate_fn(data)
 
+    since_ns, cpu_ns = recorder.core.clock_ns(), time.thread_time_ns()
     fetcher.collate_fn = collate
     try:
-        return original(fetcher, index)
+        data = original(fetcher, index)
     finally:
         fetcher.collate_fn = collate_fn
+    batches.fetched(
+        since_ns,
+        number=_tasks[0].number if _tasks else None,
+        collate_ns=timed.total_ns,
+        cpu_ns=time.thread_time_ns() - cpu_ns,
+        **attributes,
+    )
+    return data
+
+
+def _noted_next(original: _Function) -> _Function:
+    @wraps(original)
+    def _next_data(self: Any) -> Any:
+        since_ns = recorder.core.clock_ns()
+        data = original(self)
+        number = getattr(self, "_num_yielded", None)
+        batches.arrived(_name(self), since_ns, number=number, automatic=True)
+        return data
+
+    return _next_data
 
 
 def _counted_next(original: _Function) -> _Function:
     @wraps(original)
     def _next_data(self: Any) -> Any:
+        ready = None
         try:
             ready = self._data_queue.qsize()
         except (AttributeError, NotImplementedError, OSError):
             pass  # macOS cannot count a queue
         else:
             recorder.core.counter(QUEUE_COUNTER, ready)
-        return original(self)
+        since_ns = recorder.core.clock_ns()
+        workers = {number: task[0] for number, task in getattr(self, "_task_info", {}).items()}
+        data = original(self)
+        told = _producer(self, workers)
+        batches.arrived(_name(self), since_ns, automatic=True, queue=ready, **told)
+        return data
 
     return _next_data
+
+
+def _producer(iterator: Any, workers: dict[int, int]) -> dict[str, Any]:
+    """Return which batch it was and who fetched it, nothing where that cannot be told."""
+    if not getattr(iterator, "_in_order", True):
+        return {}
+    number = getattr(iterator, "_rcvd_idx", 0) - 1
+    worker = workers.get(number)
+    if worker is None:
+        return {}
+    pid = iterator._workers[worker].pid
+    return {"number": number, "worker": worker, "producer": (pid, 0)}
+
+
+def _name(iterator: Any) -> str:
+    return _names.of(getattr(iterator, "_dataset", None))
 
 
 def _recorded_loop(original: _Function) -> _Function:
@@ -165,6 +220,9 @@ def _arrive(control: str | None) -> _Function:
 
 def run_worker(*arguments: Any) -> Any:
     """Run torch's loop of a worker; a forked process has its parent's patches, others get them."""
+    if len(arguments) > _QUEUE_PLACE and hasattr(arguments[_QUEUE_PLACE], "get"):
+        _tasks[:] = [NotedQueue(arguments[_QUEUE_PLACE])]
+        arguments = (*arguments[:_QUEUE_PLACE], _tasks[0], *arguments[_QUEUE_PLACE + 1 :])
     if _torch_loop:
         return _torch_loop[0](*arguments)
     loop = import_module(_WORKER)._worker_loop
