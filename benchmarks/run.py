@@ -165,6 +165,7 @@ def run(arguments: argparse.Namespace) -> Json:
         results["recordings"][str(count)] = measure_recording(count)
     results["steps"] = part("steps.py")
     results["export"] = part("export.py")
+    results["host"] = part("sampler.py", "8" if arguments.quick else "30")
     for name, python in arguments.peers.items():
         if name == "mindspore":  # it has no spans of the user's on a CPU
             rounds_of_steps = "25" if arguments.quick else "60"
@@ -239,6 +240,7 @@ def rows(results: Json) -> Iterator[Row]:
             above <= 64 and growth <= 4,
         )
     yield from profiler_rows(results)
+    yield from host_rows(results)
     if "torch_steps" in results:
         yield from torch_rows(results)
     if "mindspore_steps" in results:
@@ -356,6 +358,19 @@ def profiler_rows(results: Json) -> Iterator[Row]:
             "" if form == "chrome.gz" else "≤ 100 ns",
             None if form == "chrome.gz" else spent <= 100,
         )
+
+
+def host_rows(results: Json) -> Iterator[Row]:
+    sampler, watch = results["host"]["sampler"], results["host"]["watch"]
+    yield Row(
+        "hardware=True, processor time of the sampler",
+        f"{sampler['own_s'] * 1e3:.0f} ms ({sampler['share']:.2%})",
+        f"the program's {sampler['program_s']:.1f} s, four children",
+        "≤ 0.5 %",
+        sampler["share"] <= 0.005,
+    )
+    for state in ("on", "off"):
+        yield Row(f"a batch of strobe.watch ({state})", f"+{watch[f'{state}_ns']:,.0f} ns", "", "")
 
 
 def span_rows(results: Json) -> Iterator[Row]:

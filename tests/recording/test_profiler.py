@@ -229,13 +229,13 @@ def test_metadata_is_kept_and_checked(tmp_path: Path) -> None:
 def test_what_cannot_be_collected_is_said_once_and_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with strobe.Profiler(output=tmp_path, profile_memory=True, hbm_ddr=True) as profiler:
+    with strobe.Profiler(output=tmp_path, record_shapes=True, with_flops=True) as profiler:
         pass
 
     shown = capsys.readouterr().err
-    assert shown.count("profile_memory is not collected") == 1
+    assert shown.count("record_shapes is not collected") == 1
     rows = profiler.recording.completeness().filter(pl.col("collected").is_null())
-    assert sorted(rows["source"]) == ["hbm_ddr", "profile_memory"]
+    assert sorted(rows["source"]) == ["record_shapes", "with_flops"]
 
 
 def test_max_bytes_keeps_the_beginning_and_counts_the_rest(tmp_path: Path) -> None:

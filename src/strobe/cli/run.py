@@ -91,6 +91,9 @@ def run(
     flops: bool = typer.Option(False, "--flops", help="Floating-point operations of operators."),
     memory: bool = typer.Option(False, "--memory", help="Allocations, and who made them."),
     modules: bool = typer.Option(False, "--modules", help="The layer of each operator."),
+    hardware: bool = typer.Option(
+        False, "--hardware", help="Processor, memory, disk, network, garbage collections."
+    ),
     mindspore: bool = typer.Option(
         False, "--mindspore", help="The program's mindspore.Profiler is strobe's; nothing else is."
     ),
@@ -127,6 +130,7 @@ def run(
         "with_flops": flops or None,
         "profile_memory": memory or None,
         "with_modules": modules or None,
+        "hardware": hardware or None,
     }
     options = {key: value for key, value in asked.items() if value is not None}
     if mindspore:

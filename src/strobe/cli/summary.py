@@ -23,6 +23,7 @@ class By(str, Enum):
     step = "step"
     module = "module"
     loader = "loader"
+    counter = "counter"
 
 
 def summary(
@@ -30,7 +31,8 @@ def summary(
     by: By = typer.Option(
         By.name,
         "--by",
-        help="One row per name, or per thread, step or module too; loader: waits for data.",
+        help="One row per name, or per thread, step or module too; loader: waits for data; "
+        "counter: counters, hardware's among them.",
     ),
     sort: str = typer.Option(
         "self", "--sort", help="Column: self, total, calls, mean, max, name..."
@@ -58,10 +60,10 @@ def summary(
 def _text(recording: Recording, by: By, sort: str, top: int, *, as_json: bool, as_csv: bool) -> str:
     if not (as_json or as_csv):
         return recording.summary(by=by.value, sort=sort, top=top)
-    if by is By.loader:
-        loaders = recording.loaders()
-        shown = {"loaders": loaders.head(top).to_dicts()}
-        return loaders.write_csv() if as_csv else json.dumps(shown, indent=1) + "\n"
+    if by in (By.loader, By.counter):
+        table = recording.loaders() if by is By.loader else recording.counter_summary()
+        shown = {f"{by.value}s": table.to_dicts()}
+        return table.write_csv() if as_csv else json.dumps(shown, indent=1) + "\n"
     from strobe.reports.text import sort_operators
 
     rows = recording.operators() if by is By.name else recording.operators_by(by.value)

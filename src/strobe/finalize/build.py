@@ -318,7 +318,8 @@ def _completeness(
         {
             "source": name,
             "source_class": report["source_class"],
-            "collected": framework_rows,
+            "collected": report["facts"].get("collected", framework_rows),
+            "drain_ns": report["facts"].get("own_cpu_ns"),
             "clock_residual_ns": foreign.get(name, Added()).residual_ns,
             "note": "; ".join([_way(report), *foreign.get(name, Added()).notes]),
         }

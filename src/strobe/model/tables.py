@@ -55,6 +55,7 @@ CATEGORIES = (
     "copy",
     "runtime",  # a call that launches work on a device
     "compile",  # a framework making programs of the user's functions
+    "gc",  # Python collecting garbage
 )
 """What a span is; its place here is the number that records carry."""
 

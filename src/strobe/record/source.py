@@ -22,6 +22,10 @@ class Wants:
     memory: bool = False
     modules: bool = False
     loading: bool = False
+    hardware: bool = False
+    hbm: bool = False
+    pcie: bool = False
+    sync: bool = False
 
     def __or__(self, other: Wants) -> Wants:
         """Return what either asks for."""

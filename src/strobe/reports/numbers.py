@@ -35,6 +35,13 @@ def format_count(value: int) -> str:
     return f"{value:,}".replace(",", " ")
 
 
+def format_counter(name: str, value: float) -> str:
+    """Return the value of a counter; its name tells if they are bytes."""
+    if name.endswith(("bytes", "bytes/s")):
+        return _in_thousands(value, _BYTE_UNITS)
+    return f"{value:,.0f}".replace(",", " ") if abs(value) >= 1000 else f"{value:.3g}"
+
+
 def format_share(value: float | None) -> str:
     """Return a share as per cent; a dash where there is nothing to be a share of."""
     return "-" if value is None else f"{value * 100:.1f} %"

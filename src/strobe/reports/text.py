@@ -17,6 +17,7 @@ from strobe.errors import UsageError
 from strobe.reports.numbers import (
     format_bytes,
     format_count,
+    format_counter,
     format_flops,
     format_ns,
     format_share,
@@ -153,6 +154,24 @@ def loaders_text(loaders: pl.DataFrame, steps: pl.DataFrame, *, width: int | Non
             console.print(loaders_table(loaders, console.width))
         else:
             console.print("no batches here: wrap the loader, as in strobe.watch(loader)")
+    return captured.get()
+
+
+def counters_text(counters: pl.DataFrame, *, width: int | None) -> str:
+    """Return what counters were at (Recording.counter_summary) as text."""
+    console = Console(width=width, file=io.StringIO(), highlight=False)
+    several = counters["pid"].n_unique() > 1
+    table = _table("counters", "name", "values", "mean", "min", "max", "last")
+    for row in counters.iter_rows(named=True):
+        name = f"{row['name']} (process {row['pid']})" if several else row["name"]
+        table.add_row(
+            Text(printable(name)),
+            format_count(row["values"]),
+            *(format_counter(row["name"], row[each]) for each in ("mean", "min", "max", "last")),
+        )
+    table.caption = "mean: of the values as they were told"
+    with console.capture() as captured:
+        console.print(table if counters.height else "no counters here")
     return captured.get()
 
 

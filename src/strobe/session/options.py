@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,18 +21,20 @@ MAX_MEMORY_BYTES = 256 << 20
 # Options whose sources are not there yet: accepted, and answered in the capability report.
 LATER = {
     "with_stack": "Python calls are not recorded yet",
-    "hbm_ddr": "hardware counters are not recorded yet",
-    "pcie": "hardware counters are not recorded yet",
-    "sync_enable": "devices are not recorded yet",
 }
-# Options that ask something of a framework.
-ASKED_OF_FRAMEWORKS = (
+# Where strobe.watch is, which is imported by those who use it.
+_WATCH = "strobe.sources.watch"
+# Options that ask something of a source.
+ASKED_OF_SOURCES = (
     *("record_shapes", "with_flops", "with_modules", "profile_memory", "data_process"),
-    "activities",
+    *("activities", "hardware", "hbm_ddr", "pcie", "sync_enable"),
 )
 
 
-_SWITCHES = ("with_flops", "with_modules", "profile_memory", "data_process", "hbm_ddr", "pcie")
+_SWITCHES = (
+    *("with_flops", "with_modules", "profile_memory", "data_process"),
+    *("hardware", "hbm_ddr", "pcie"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +57,7 @@ class Options:
     profile_memory: bool = False
     with_stack: bool | str = False
     data_process: bool = False
+    hardware: bool = False
     hbm_ddr: bool = False
     pcie: bool = False
     sync_enable: bool | None = None
@@ -105,6 +109,10 @@ class Options:
             memory=self.profile_memory,
             modules=self.with_modules,
             loading=self.data_process,
+            hardware=self.hardware,
+            hbm=self.hbm_ddr,
+            pcie=self.pcie,
+            sync=self.sync_enable is True,
         )
 
     def missing(self) -> dict[str, str]:
@@ -120,9 +128,11 @@ class Options:
         missing if another does.
         """
         found: dict[str, str] = {}
-        for name in filter(self._asks_for, ASKED_OF_FRAMEWORKS):
+        for name in filter(self._asks_for, ASKED_OF_SOURCES):
             asked = [source for source, options in answers.items() if name in options]
             reasons = [_reason(reports[source], name) for source in asked if source in reports]
+            if name == "data_process" and _WATCH in sys.modules:
+                continue
             if not reasons or None not in reasons:
                 told = [reason for reason in reasons if reason]
                 found[name] = "; ".join(told) or "no framework that can was imported"

@@ -54,6 +54,9 @@ class Profiler:
         record_shapes: shapes and dtypes of operators' inputs; "strides": these too.
         with_flops, with_modules, profile_memory, data_process: floating-point operations, the
             layer of each operator, allocations, data loading, where the framework has them.
+        hardware: processor, memory, disk and network of the process, its children and the system,
+            garbage collections, NVIDIA's devices. hbm_ddr, pcie: memory and bus of these alone.
+        sync_enable: let the host wait for each operator on a device.
         activities and the rest: what is asked for and cannot be had here is answered with a line
             and in the recording's completeness.
     """
@@ -77,6 +80,7 @@ class Profiler:
         profile_memory: bool = False,
         with_stack: bool | str = False,
         data_process: bool = False,
+        hardware: bool = False,
         hbm_ddr: bool = False,
         pcie: bool = False,
         sync_enable: bool | None = None,
@@ -257,7 +261,7 @@ class Profiler:
     def summary(
         self,
         *,
-        by: Literal["name", "thread", "step", "module", "loader"] = "name",
+        by: Literal["name", "thread", "step", "module", "loader", "counter"] = "name",
         sort: str = "self",
         top: int = 20,
         width: int | None = None,

@@ -166,6 +166,12 @@ class Recording:
 
         return loader_summary(self.batches().collect(), self.steps().collect())
 
+    def counter_summary(self) -> pl.DataFrame:
+        """What counters were at: name, pid, values (how many), mean, min, max, last."""
+        from strobe.analysis.counters import counter_summary
+
+        return counter_summary(self.counters().collect())
+
     def flops_rate(self) -> FlopsRate | None:
         """Floating-point operations in the steps and the time of these; without steps, in all.
 
@@ -194,7 +200,7 @@ class Recording:
     def summary(
         self,
         *,
-        by: Literal["name", "thread", "step", "module", "loader"] = "name",
+        by: Literal["name", "thread", "step", "module", "loader", "counter"] = "name",
         sort: str = "self",
         top: int = 20,
         width: int | None = None,
@@ -202,12 +208,15 @@ class Recording:
         """Return a text for people: the steps and where their time goes, then the operators.
 
         `width` is that of the terminal unless given. Raises UsageError for another `by` or `sort`.
-        By loader, the waits for data take the place of the operators, and `sort` does nothing.
+        By loader and by counter, waits for data and counters take the place of the operators, and
+        `sort` does nothing.
         """
-        from strobe.reports.text import loaders_text, summary_text
+        from strobe.reports.text import counters_text, loaders_text, summary_text
 
         if by == "loader":
             return loaders_text(self.loaders().head(top), self.step_statistics(), width=width)
+        if by == "counter":
+            return counters_text(self.counter_summary(), width=width)
 
         return summary_text(self._gather_summary(by, sort, top), width=width)
 

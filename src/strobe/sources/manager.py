@@ -32,6 +32,13 @@ SOURCES = {
     "paddle": "strobe.sources.paddle.source",
     "mindspore": "strobe.sources.mindspore.source",
 }
+# The same for what needs no framework, with what asks for it.
+OWN_SOURCES: dict[str, tuple[str, Callable[[Wants], bool]]] = {
+    "host": (
+        "strobe.sources.host.source",
+        lambda wants: wants.hardware or wants.memory or wants.hbm or wants.pcie or wants.sync,
+    ),
+}
 
 
 @dataclass
@@ -92,6 +99,9 @@ def open_window(window: str, wants: Wants, log: Path) -> None:
     with _process.lock:
         _process.windows[window] = wants
         _process.log = log
+        for name, (_, asks) in OWN_SOURCES.items():
+            if asks(wants):
+                _attach(name)
         for source in _process.attached.values():
             _open(source)
 
@@ -124,13 +134,23 @@ def examine() -> dict[str, dict[str, Any]]:
             found[framework] = {"path": "none", "reason": "not installed"}
         else:
             found[framework] = importlib.import_module(module).source.examine()
+    for name, (module, _) in OWN_SOURCES.items():
+        found[name] = importlib.import_module(module).source.examine()
     return found
 
 
 def answers() -> dict[str, frozenset[str]]:
-    """Return the options that each source of this process does something for."""
+    """Return the options that each source of this process does something for.
+
+    What a framework answers, another source does not: it has less to say of it.
+    """
     with _process.lock:
-        return {source.name: source.answers for source in _process.attached.values()}
+        frameworks = [source for name, source in _process.attached.items() if name in SOURCES]
+        theirs: frozenset[str] = frozenset().union(*(source.answers for source in frameworks))
+        return {
+            source.name: source.answers if name in SOURCES else source.answers - theirs
+            for name, source in _process.attached.items()
+        }
 
 
 def when_imported(framework: str, action: Callable[[], None]) -> None:
@@ -176,7 +196,8 @@ def _is_imported(framework: str) -> bool:
 def _attach(framework: str) -> None:
     if framework in _process.attached or framework in _process.failed:
         return
-    source = _try(framework, lambda: importlib.import_module(SOURCES[framework]).source)
+    module = SOURCES[framework] if framework in SOURCES else OWN_SOURCES[framework][0]
+    source = _try(framework, lambda: importlib.import_module(module).source)
     if source is None:
         return
     _try(framework, source.attach)
@@ -184,7 +205,7 @@ def _attach(framework: str) -> None:
         _try(framework, source.detach)  # what it had patched before it failed
         return
     _process.attached[framework] = source
-    if _process.windows:
+    if _process.windows and framework in SOURCES:
         _open(source)
 
 

@@ -4,6 +4,7 @@ import pytest
 from strobe.reports.numbers import (
     format_bytes,
     format_count,
+    format_counter,
     format_flops,
     format_ns,
     format_share,
@@ -60,3 +61,17 @@ def test_an_unknown_share_is_not_zero() -> None:
 def test_control_characters_cannot_reach_the_terminal() -> None:
     assert printable("a\x1b[31mb\x00\n") == "a\\x1b[31mb\\x00\\n"
     assert printable("größe 数") == "größe 数"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("process resident bytes", 12_345_678, "12.3 MB"),
+        ("system disk read bytes/s", 999, "999 B"),
+        ("process cpu %", 123.456, "123"),
+        ("process page faults/s", 1_234_567.8, "1 234 568"),
+        ("queue", 0.0, "0"),
+    ],
+)
+def test_a_counter_has_the_unit_that_its_name_tells(name: str, value: float, text: str) -> None:
+    assert format_counter(name, value) == text
