@@ -90,6 +90,9 @@ def run(
     shapes: bool = typer.Option(False, "--shapes", help="Shapes of operators' inputs."),
     flops: bool = typer.Option(False, "--flops", help="Floating-point operations of operators."),
     memory: bool = typer.Option(False, "--memory", help="Allocations, and who made them."),
+    memory_lines: bool = typer.Option(
+        False, "--memory-lines", help="What lines of Python hold; slows allocations down."
+    ),
     modules: bool = typer.Option(False, "--modules", help="The layer of each operator."),
     hardware: bool = typer.Option(
         False, "--hardware", help="Processor, memory, disk, network, garbage collections."
@@ -129,6 +132,7 @@ def run(
         "record_shapes": shapes or None,
         "with_flops": flops or None,
         "profile_memory": memory or None,
+        "memory_lines": memory_lines or None,
         "with_modules": modules or None,
         "hardware": hardware or None,
     }

@@ -91,6 +91,7 @@ def build(
     _write(
         into, "steps", steps_table(log, manifest, spans, unfinished, window.end_ns, derived.steps)
     )
+    _write(into, "memory_lines", _memory_lines(manifest, log_directories))
     instants = _within(log.instants, window)
     counters = _within(log.counters, window)
     _write(into, "instants", _points(instants, log, attributes=True))
@@ -266,6 +267,23 @@ def _counters(part: Gathered, log: Log) -> dict[str, Column]:
     order = np.argsort(part.start_ns, kind="stable")
     values = np.ascontiguousarray(part.dur_ns[order]).view(np.float64)
     return {**_points(part, log, attributes=False), "value": values}
+
+
+def _memory_lines(manifest: Manifest, directories: list[Path]) -> dict[str, Column]:
+    """Return what lines of Python held, as the source has written it."""
+    rows = []
+    schema = empty("memory_lines").schema
+    names = [report["facts"].get("lines") for report in manifest.sources.values()]
+    for path in (folder / name for folder in directories for name in names if name):
+        content = json.loads(path.read_text()) if path.is_file() else {"moments": []}
+        for moment in content["moments"]:
+            facts = {"moment": moment["moment"], "start_ns": moment["start_ns"]}
+            facts |= {"held_bytes": moment["bytes"], "peak_bytes": moment["peak_bytes"]}
+            for file, line, size, blocks in moment["lines"]:
+                told = {"file": file, "line": line, "bytes": size, "blocks": blocks}
+                rows.append({**facts, **told, "pid": content["pid"]})
+    frame = pl.DataFrame(rows, schema=schema)
+    return dict(frame.to_dict())
 
 
 def _threads(log: Log) -> dict[str, Column]:

@@ -12,4 +12,7 @@ BATCH = "\x00strobe batch"
 FETCH = "\x00strobe fetch"
 """A loader has fetched one, in whichever process."""
 
+OUT_OF_MEMORY = "out of memory"
+"""An error told so; this one is an instant like the user's."""
+
 MARKS = (BATCH, FETCH)

@@ -173,6 +173,21 @@ ALLOCATIONS = _table(
     reserved_bytes=("int64", "held by the framework's allocator, null where it does not say"),
 )
 
+MEMORY_LINES = _table(
+    "memory_lines",
+    "One row per line of Python and moment: what it had allocated and was still held then "
+    "(memory_lines of the profiler). The largest 1000 of each moment, the first first.",
+    moment=("string", "`start`, `peak` as far as it was seen, `stop`, or `out of memory`"),
+    start_ns=("int64", "when that was"),
+    file=("string", "path of the source, null for all further lines together"),
+    line=("int64", "its line, null for all further lines together"),
+    bytes=("int64", "held"),
+    blocks=("int64", "in how many blocks"),
+    held_bytes=("int64", "by all lines at that moment"),
+    peak_bytes=("int64", "the most that all lines had held until then"),
+    pid=("int64", "process"),
+)
+
 COLLECTIVES = _table(
     "collectives",
     "One row per collective or point-to-point operation of this process, by start.",
@@ -248,6 +263,6 @@ TABLES: Mapping[str, Table] = {
     table.name: table
     for table in (
         *(SPANS, OPERATORS, STEPS, INSTANTS, COUNTERS, LINKS, ALLOCATIONS, COLLECTIVES),
-        *(BATCHES, THREADS, METADATA, COMPLETENESS),
+        *(BATCHES, MEMORY_LINES, THREADS, METADATA, COMPLETENESS),
     )
 }

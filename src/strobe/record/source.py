@@ -22,6 +22,7 @@ class Wants:
     memory: bool = False
     modules: bool = False
     loading: bool = False
+    memory_lines: bool = False
     hardware: bool = False
     hbm: bool = False
     pcie: bool = False

@@ -71,7 +71,7 @@ def operator_table(operators: pl.DataFrame, top: int, width: int) -> Table:
         longest = max([len(key), *(len(str(row[key])) for row in rows)])
         taken += 2 + min(longest, _NARROWEST_NAME)
     chosen = _fitting(_OPERATOR_COLUMNS, rows, taken, width)
-    table = _table("operators", "name", *chosen, names=keys)
+    table = new_table("operators", "name", *chosen, names=keys)
     for row in rows:
         texts = (_OPERATOR_COLUMNS[title](row) for title in chosen)
         shown = (Text(printable(str(row[key]))) for key in keys)
@@ -85,7 +85,7 @@ def operator_table(operators: pl.DataFrame, top: int, width: int) -> Table:
 
 def steps_table(statistics: pl.DataFrame) -> Table:
     """Return how long the steps took (analysis.steps.step_statistics)."""
-    table = _table("steps", "kind", "steps", "mean", "p50", "p95", "max", "slowest")
+    table = new_table("steps", "kind", "steps", "mean", "p50", "p95", "max", "slowest")
     for row in statistics.iter_rows(named=True):
         table.add_row(
             row["kind"],
@@ -101,7 +101,7 @@ def steps_table(statistics: pl.DataFrame) -> Table:
 
 def breakdown_table(breakdown: pl.DataFrame) -> Table:
     """Return where the time of the steps goes (analysis.steps.step_breakdown)."""
-    table = _table("where the time of a step goes", "part", "calls", "time", "each", "share")
+    table = new_table("where the time of a step goes", "part", "calls", "time", "each", "share")
     for row in breakdown.iter_rows(named=True):
         table.add_row(
             Text(printable(row["name"])),
@@ -117,7 +117,7 @@ def breakdown_table(breakdown: pl.DataFrame) -> Table:
 
 def phases_table(phases: pl.DataFrame) -> Table:
     """Return where the steps go, phase by phase (Recording.phases)."""
-    table = _table("where the step goes, by phase", "phase", "time", "each", "share")
+    table = new_table("where the step goes, by phase", "phase", "time", "each", "share")
     for row in phases.filter(phases["total_ns"] > 0).iter_rows(named=True):
         table.add_row(
             row["phase"],
@@ -134,7 +134,7 @@ def loaders_table(loaders: pl.DataFrame, width: int) -> Table:
     """Return how long the program waited for its data (Recording.loaders), `width` wide."""
     rows = list(loaders.iter_rows(named=True))
     chosen = _fitting(_LOADER_COLUMNS, rows, _NARROWEST_NAME, width)
-    table = _table("waits for data", "loader", *chosen)
+    table = new_table("waits for data", "loader", *chosen)
     for row in rows:
         texts = (_LOADER_COLUMNS[title](row) for title in chosen)
         table.add_row(Text(printable(row["loader"])), *texts)
@@ -161,7 +161,7 @@ def counters_text(counters: pl.DataFrame, *, width: int | None) -> str:
     """Return what counters were at (Recording.counter_summary) as text."""
     console = Console(width=width, file=io.StringIO(), highlight=False)
     several = counters["pid"].n_unique() > 1
-    table = _table("counters", "name", "values", "mean", "min", "max", "last")
+    table = new_table("counters", "name", "values", "mean", "min", "max", "last")
     for row in counters.iter_rows(named=True):
         name = f"{row['name']} (process {row['pid']})" if several else row["name"]
         table.add_row(
@@ -272,7 +272,7 @@ def facts_table(title: str, facts: Mapping[str, Any]) -> Table:
 
 def recordings_table(recordings: Iterable[Mapping[str, Any]]) -> Table:
     """Return a list of recordings: name, when, how large, in which state."""
-    table = _table("recordings", "name", "recorded", "size", "state")
+    table = new_table("recordings", "name", "recorded", "size", "state")
     for recording in recordings:
         table.add_row(
             Text(printable(recording["name"])),
@@ -311,7 +311,8 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def _table(title: str, first: str, *others: str, names: Sequence[str] = ()) -> Table:
+def new_table(title: str, first: str, *others: str, names: Sequence[str] = ()) -> Table:
+    """Return an empty table with these columns, numbers but for the first and `names`."""
     table = Table(
         title=title, title_justify="left", caption_justify="left", box=SIMPLE_HEAD, padding=(0, 1)
     )

@@ -27,13 +27,13 @@ _WATCH = "strobe.sources.watch"
 # Options that ask something of a source.
 ASKED_OF_SOURCES = (
     *("record_shapes", "with_flops", "with_modules", "profile_memory", "data_process"),
-    *("activities", "hardware", "hbm_ddr", "pcie", "sync_enable"),
+    *("activities", "memory_lines", "hardware", "hbm_ddr", "pcie", "sync_enable"),
 )
 
 
 _SWITCHES = (
     *("with_flops", "with_modules", "profile_memory", "data_process"),
-    *("hardware", "hbm_ddr", "pcie"),
+    *("memory_lines", "hardware", "hbm_ddr", "pcie"),
 )
 
 
@@ -55,6 +55,7 @@ class Options:
     with_flops: bool = False
     with_modules: bool = False
     profile_memory: bool = False
+    memory_lines: bool = False
     with_stack: bool | str = False
     data_process: bool = False
     hardware: bool = False
@@ -109,6 +110,7 @@ class Options:
             memory=self.profile_memory,
             modules=self.with_modules,
             loading=self.data_process,
+            memory_lines=self.memory_lines,
             hardware=self.hardware,
             hbm=self.hbm_ddr,
             pcie=self.pcie,

@@ -54,6 +54,8 @@ class Profiler:
         record_shapes: shapes and dtypes of operators' inputs; "strides": these too.
         with_flops, with_modules, profile_memory, data_process: floating-point operations, the
             layer of each operator, allocations, data loading, where the framework has them.
+        memory_lines: what lines of Python hold, at the start, the peak and the end (tracemalloc,
+            which makes every allocation of Python's slower).
         hardware: processor, memory, disk and network of the process, its children and the system,
             garbage collections, NVIDIA's devices. hbm_ddr, pcie: memory and bus of these alone.
         sync_enable: let the host wait for each operator on a device.
@@ -78,6 +80,7 @@ class Profiler:
         with_flops: bool = False,
         with_modules: bool = False,
         profile_memory: bool = False,
+        memory_lines: bool = False,
         with_stack: bool | str = False,
         data_process: bool = False,
         hardware: bool = False,
@@ -282,6 +285,7 @@ class Profiler:
     ) -> None:
         """Stop, unless the block did, or this is a forked child of the one that started."""
         if self._is_started():
+            sources.raised(error)
             self.stop()
 
     def _end_step(self, num_samples: int | None) -> None:
@@ -415,5 +419,6 @@ class _Request:
         profiler = self._profiler
         with profiler._lock:
             if profiler._is_started():
+                sources.raised(error)
                 profiler._mark(self._start_ns, self._samples, request=True)
                 profiler._advance()

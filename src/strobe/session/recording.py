@@ -83,6 +83,10 @@ class Recording:
         """Memory that a framework allocated and freed (docs/tables.md)."""
         return self._scan("allocations")
 
+    def memory_lines(self) -> pl.LazyFrame:
+        """What lines of Python held, at a few moments (docs/tables.md)."""
+        return self._scan("memory_lines")
+
     def collectives(self) -> pl.LazyFrame:
         """Communication with other processes (docs/tables.md)."""
         return self._scan("collectives")
@@ -187,6 +191,33 @@ class Recording:
         from strobe.analysis.memory import peak_allocated
 
         return peak_allocated(self.allocations()).collect()
+
+    def memory_held(self) -> pl.DataFrame:
+        """Who held memory when most of it was in use: one row per process, device and owner.
+
+        Columns: pid, device (null for the host), start_ns (when that was), owner (a span's name,
+        "(before the start)" or "(unknown)"), module, blocks, bytes, share (of all held then).
+        """
+        from strobe.analysis.memory import held_at_peak
+
+        spans = self.spans().select("name", "module").collect()
+        return held_at_peak(self.allocations().collect(), spans)
+
+    def memory_text(self, *, top: int = 15, width: int | None = None) -> str:
+        """Return a text for people: memory over time, the most of it, and who held it then."""
+        from strobe.reports.memory import Memory, memory_text
+
+        metadata = dict(self.metadata().collect().iter_rows())
+        memory = Memory(
+            start_ns=int(metadata["start_ns"]),
+            end_ns=int(metadata["end_ns"]),
+            allocations=self.allocations().collect(),
+            held=self.memory_held(),
+            counters=self.counters().collect(),
+            lines=self.memory_lines().collect(),
+            instants=self.instants().collect(),
+        )
+        return memory_text(memory, top=top, width=width)
 
     def breakdown(self, of: str) -> pl.DataFrame:
         """Where the time of the spans named `of` goes: their direct children and the rest.

@@ -32,11 +32,12 @@ SOURCES = {
     "paddle": "strobe.sources.paddle.source",
     "mindspore": "strobe.sources.mindspore.source",
 }
+_OF_HOST = ("memory", "memory_lines", "hardware", "hbm", "pcie", "sync")
 # The same for what needs no framework, with what asks for it.
 OWN_SOURCES: dict[str, tuple[str, Callable[[Wants], bool]]] = {
     "host": (
         "strobe.sources.host.source",
-        lambda wants: wants.hardware or wants.memory or wants.hbm or wants.pcie or wants.sync,
+        lambda wants: any(getattr(wants, name) for name in _OF_HOST),
     ),
 }
 
@@ -180,6 +181,15 @@ def raise_kept() -> None:
     error, _process.error = _process.error, None
     if error is not None:
         raise error
+
+
+def raised(error: BaseException | None) -> None:
+    """An error leaves a profiler's block: tell the sources that look for some."""
+    with _process.lock:
+        for source in _process.attached.values() if error is not None else ():
+            see = getattr(source, "raised", None)
+            if see is not None:
+                _try(source.name, functools.partial(see, error))
 
 
 def _union() -> Wants:

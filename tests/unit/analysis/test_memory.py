@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The most memory in use."""
 
+import numpy as np
 import polars as pl
 
-from strobe.analysis.memory import peak_allocated
+from strobe.analysis.memory import curve, held_at_peak, peak_allocated
 from strobe.store.tables import empty
 
 
@@ -26,3 +27,67 @@ def test_the_peak_is_the_most_of_each_process_and_device():
 
 def test_without_allocations_there_is_no_peak():
     assert peak_allocated(empty("allocations").lazy()).collect().is_empty()
+
+
+SPANS = pl.DataFrame({"name": ["mm", "relu"], "module": ["Net.0", None]})
+
+
+def events(*rows: tuple) -> pl.DataFrame:
+    """Rows of (bytes, address, span, tid) of one process, on the host; times count up."""
+    frame = pl.DataFrame(
+        [
+            {
+                "start_ns": time,
+                "bytes": size,
+                "address": address,
+                "span": span,
+                "tid": tid,
+                "pid": 1,
+            }
+            for time, (size, address, span, tid) in enumerate(rows)
+        ],
+        schema=empty("allocations").schema,
+    )
+    return frame.with_columns(allocated_bytes=pl.col("bytes").cum_sum())
+
+
+def test_what_is_held_at_the_peak_sums_to_it():
+    rows = events(
+        (100, 1, None, None),  # there before
+        (50, 2, 0, 9),  # mm, freed
+        (-50, 2, 0, 9),
+        (70, 2, 1, 9),  # relu, at the same place
+        (30, 3, 0, 9),  # mm
+        (20, 4, 0, 9),  # mm
+        (5, 5, None, 9),  # outside of all spans: 225 in all, the most
+        (-70, 2, 1, 9),
+        (40, 6, 0, 9),
+    )
+    held = held_at_peak(rows, SPANS)
+
+    assert held.select("owner", "module", "blocks", "bytes").rows() == [
+        ("(before the start)", None, 1, 100),
+        ("relu", None, 1, 70),
+        ("mm", "Net.0", 2, 50),
+        ("(unknown)", None, 1, 5),
+    ]
+    assert held["bytes"].sum() == 225
+    assert held["share"].to_list() == [100 / 225, 70 / 225, 50 / 225, 5 / 225]
+    assert set(held["start_ns"]) == {6}
+
+
+def test_blocks_without_an_address_have_unknown_owners():
+    rows = events((100, None, 0, 9), (-30, None, 0, 9), (60, None, 1, 9))
+
+    assert held_at_peak(rows, SPANS).select("owner", "blocks", "bytes").rows() == [
+        ("(unknown)", 0, 130)
+    ]
+    assert held_at_peak(events(), SPANS).is_empty()
+
+
+def test_a_curve_has_the_most_of_each_part():
+    # 1 from 10 on, 8 from 32 to 35, then 2: five parts of ten
+    time_ns, value = np.array([10, 32, 35]), np.array([1.0, 8.0, 2.0])
+
+    assert curve(time_ns, value, 0, 50, 5) == [1, 1, 1, 8, 2]
+    assert curve(time_ns + 1, value, 0, 50, 5) == [None, 1, 1, 8, 2]

@@ -162,6 +162,12 @@ class Host:
             self._counters.value(f"child {pid} resident bytes", proc.resident_bytes(statm))
 
 
+def resident_bytes() -> int | None:
+    """Return how much of this process is in memory now, None where that is not told."""
+    statm = _read("/proc/self/statm")
+    return None if statm is None else proc.resident_bytes(statm)
+
+
 def _workers() -> set[int]:
     """Return the processes that multiprocessing has started, which need not be looked for."""
     process = sys.modules.get("multiprocessing.process")

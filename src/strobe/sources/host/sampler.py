@@ -23,11 +23,12 @@ _SOON_S = 0.02
 
 @dataclass
 class Group:
-    """What is looked at together, every `interval_s` or less often."""
+    """What is looked at together, every `interval_s`, or less often if that is to be frugal."""
 
     name: str
     interval_s: float
     look: Callable[[int], None]
+    frugal: bool = True
     due_s: float = 0.0
 
 
@@ -87,12 +88,15 @@ class Sampler:
             self._groups.remove(group)
             show(f"{group.name} is not looked at any more ({self.problems[group.name]})")
         cost_s = (time.thread_time_ns() - began_ns) / 1e9
-        group.due_s = time.monotonic() + max(group.interval_s, cost_s / _MOST_OF_A_CPU)
+        # The first look costs more than those that follow.
+        pause_s = cost_s / _MOST_OF_A_CPU if group.frugal and group.due_s else 0.0
+        group.due_s = time.monotonic() + max(group.interval_s, pause_s)
 
     def _pause_s(self) -> float:
         if not self._groups:
             return _SLOWEST_S
-        if self.own_cpu_ns > _GRACE_NS + _MOST_OF_THE_PROGRAM * self.program_cpu_ns:
+        too_much = self.own_cpu_ns > _GRACE_NS + _MOST_OF_THE_PROGRAM * self.program_cpu_ns
+        if too_much and all(group.frugal for group in self._groups):
             pause_s, self._slow_s = self._slow_s, min(2 * self._slow_s, _SLOWEST_S)
             return pause_s
         self._slow_s = _SLOW_S

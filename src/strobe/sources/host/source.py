@@ -3,15 +3,21 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from strobe.errors import CaptureError
+from strobe.model.marks import OUT_OF_MEMORY
+from strobe.record import recorder
+from strobe.record.messages import show
 from strobe.record.source import Report, Wants
-from strobe.sources.host import sampler
+from strobe.sources.host import process, sampler
 from strobe.sources.host.garbage import Collections
+from strobe.sources.host.lines import Lines
 from strobe.sources.host.nvml import Nvml
+from strobe.sources.host.out_of_memory import Hooks
 from strobe.sources.host.process import Host
 from strobe.sources.host.rates import Counters
 from strobe.sources.host.sampler import Sampler
@@ -23,7 +29,12 @@ class HostSource:
 
     name = "host"
     framework = ""
-    answers = frozenset({"hardware", "hbm_ddr", "pcie", "sync_enable", "profile_memory"})
+    answers = frozenset(
+        {
+            *("hardware", "hbm_ddr", "pcie", "sync_enable"),
+            *("profile_memory", "memory_lines"),
+        }
+    )
 
     def __init__(self) -> None:
         self._wants: Wants | None = None
@@ -32,6 +43,9 @@ class HostSource:
         self._blocking = Blocking()
         self._nvml: Nvml | None = None
         self._host: Host | None = None
+        self._lines: Lines | None = None
+        self._errors = Hooks(self._ran_out)
+        self._files = 0
         self._sampler: Sampler | None = None
         self._counters = Counters()
 
@@ -64,9 +78,13 @@ class HostSource:
             self._pause()
             self._resume(wants)
 
-    def close(self, log: Path, remaining: Wants | None) -> Report:  # noqa: ARG002
+    def raised(self, error: BaseException) -> None:
+        """An error leaves the block of a profiler."""
+        self._errors.see(error)
+
+    def close(self, log: Path, remaining: Wants | None) -> Report:
         """A window ends: report what has been looked at since the first one began."""
-        report = self._report()
+        report = self._report(log)
         if remaining != self._wants:
             self._pause()
             if remaining is not None:
@@ -86,6 +104,11 @@ class HostSource:
                 self._missing["hardware"] = "only Linux tells of it"
         if wants.hardware:
             self._collections.attach()
+        if wants.memory or wants.memory_lines:
+            self._errors.attach()
+        if wants.memory_lines:
+            self._lines = Lines(self._counters)
+            groups.append(self._lines.group())
         if groups:
             self._sampler = Sampler(groups)
             sampler.run(self._sampler)
@@ -117,6 +140,10 @@ class HostSource:
             sampler.end(self._sampler)
             self._sampler = None
         self._collections.detach()
+        self._errors.detach()
+        if self._lines is not None:
+            self._lines.close()
+            self._lines = None
         self._blocking.release()
         if self._host is not None:
             self._host.close()
@@ -125,8 +152,22 @@ class HostSource:
             self._nvml.close()
             self._nvml = None
 
-    def _report(self) -> Report:
+    def _ran_out(self, error: BaseException) -> None:
+        """Memory has run out: keep the moment, and say where to look."""
+        kind, text = type(error).__name__, " ".join(str(error).split())[:300]
+        recorder.core.instant(OUT_OF_MEMORY, error=kind, message=text)
+        if self._lines is not None:
+            self._lines.keep(OUT_OF_MEMORY)
+        resident = process.resident_bytes()
+        size = "" if resident is None else f" with {resident / 1e6:,.0f} MB resident"
+        show(f"out of memory{size} ({kind}); strobe memory on the recording shows who held it")
+
+    def _report(self, log: Path) -> Report:
         facts: dict[str, Any] = {"collected": self._counters.count}
+        if self._lines is not None:
+            self._files += 1
+            facts["lines"] = f"lines-{os.getpid()}-{self._files}.json"
+            self._lines.write(log / facts["lines"])
         told = ["nothing to look at"]
         if self._sampler is not None:
             own_ns, program_ns = self._sampler.own_cpu_ns, self._sampler.program_cpu_ns

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory as text: a curve, the most of it, and who held it then."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from strobe.analysis.memory import curve
+from strobe.model.marks import OUT_OF_MEMORY
+from strobe.reports.numbers import format_bytes, format_count, format_ns, format_share
+from strobe.reports.text import new_table, printable
+
+_BARS = " ▁▂▃▄▅▆▇█"
+_WIDEST = 100
+# Counters that are memory of the process, as the system or Python tells.
+_OF_PROCESS = ("process resident bytes", "process unique bytes", "python traced bytes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """What is known of a recording's memory, as tables."""
+
+    start_ns: int
+    end_ns: int
+    allocations: pl.DataFrame
+    held: pl.DataFrame
+    counters: pl.DataFrame
+    lines: pl.DataFrame
+    instants: pl.DataFrame
+
+
+def memory_text(memory: Memory, *, top: int, width: int | None) -> str:
+    """Return all of it as text."""
+    console = Console(width=width, file=io.StringIO(), highlight=False)
+    with console.capture() as captured:
+        _print(memory, top, console)
+    return captured.get() or "no memory here: record with profile_memory=True\n"
+
+
+def _print(memory: Memory, top: int, console: Console) -> None:
+    for row in memory.instants.filter(pl.col("name") == OUT_OF_MEMORY).iter_rows(named=True):
+        at = format_ns(row["start_ns"] - memory.start_ns)
+        console.print(f"out of memory at {at}: {row['attributes']}", markup=False)
+    for (pid, name), values in memory.counters.sort("start_ns").group_by(
+        ["pid", "name"], maintain_order=True
+    ):
+        if name in _OF_PROCESS:
+            _print_curve(memory, console, f"{name}, process {pid}", values, "value")
+    for (pid, device), held in memory.held.group_by(["pid", "device"], maintain_order=True):
+        where = "the host" if device is None else f"device {device}"
+        of_both = (pl.col("pid") == pid) & pl.col("device").eq_missing(device)
+        allocated = memory.allocations.filter(of_both)
+        title = f"allocated on {where}, process {pid}"
+        _print_curve(memory, console, title, allocated, "allocated_bytes")
+        console.print(_held_table(held, where, top))
+    for moment in ("peak", OUT_OF_MEMORY):
+        for (_,), lines in memory.lines.filter(pl.col("moment") == moment).group_by(["pid"]):
+            console.print(_lines_table(lines, moment, memory.start_ns, top))
+    grown = _grown(memory.lines)
+    if grown.height:
+        console.print(_grown_table(grown, top))
+
+
+def _print_curve(
+    memory: Memory, console: Console, title: str, values: pl.DataFrame, column: str
+) -> None:
+    parts = max(10, min(_WIDEST, console.width - 4))
+    most = int(values[column].to_numpy().max())
+    at = values["start_ns"][int(values[column].to_numpy().argmax())] - memory.start_ns
+    shown = curve(
+        values["start_ns"].to_numpy(),
+        values[column].cast(pl.Float64).to_numpy(),
+        memory.start_ns,
+        memory.end_ns,
+        parts,
+    )
+    each = format_ns((memory.end_ns - memory.start_ns) / parts)
+    most_text = format_bytes(most)
+    console.print(f"{title}: most {most_text} at {format_ns(at)}", markup=False)
+    console.print(f"  {_bars(shown)}", markup=False)
+    console.print(f"  each column: the most in {each}; full height: {most_text}", markup=False)
+
+
+def _bars(values: Sequence[float | None]) -> str:
+    most = max([0.0, *(value for value in values if value is not None)]) or 1.0
+    return "".join(
+        "·" if value is None else _BARS[max(0, round(value / most * (len(_BARS) - 1)))]
+        for value in values
+    )
+
+
+def _held_table(held: pl.DataFrame, where: str, top: int) -> Table:
+    table = new_table("held then, by owner", "owner", "blocks", "bytes", "share", names=["module"])
+    for row in held.head(top).iter_rows(named=True):
+        table.add_row(
+            Text(printable(row["owner"])),
+            Text(printable(row["module"] or "")),
+            format_count(row["blocks"]),
+            format_bytes(row["bytes"]),
+            format_share(row["share"]),
+        )
+    rest = held.height - min(top, held.height)
+    more = f"{rest} more owners; " if rest else ""
+    whole = format_bytes(int(held["bytes"].sum()))
+    table.caption = f"{more}share: of the {whole} in use on {where}"
+    return table
+
+
+def _lines_table(lines: pl.DataFrame, moment: str, start_ns: int, top: int) -> Table:
+    first = lines.row(0, named=True)
+    title = f"lines of Python, at {moment} ({format_ns(first['start_ns'] - start_ns)})"
+    table = new_table(title, "line", "blocks", "bytes", "share")
+    for row in lines.head(top).iter_rows(named=True):
+        table.add_row(
+            Text(_place(row["file"], row["line"])),
+            format_count(row["blocks"]),
+            format_bytes(row["bytes"]),
+            format_share(row["bytes"] / first["held_bytes"] if first["held_bytes"] else None),
+        )
+    table.caption = (
+        f"share: of the {format_bytes(first['held_bytes'])} that Python had allocated since "
+        f"tracing began and held then; the most until then was {format_bytes(first['peak_bytes'])}"
+    )
+    return table
+
+
+def _grown(lines: pl.DataFrame) -> pl.DataFrame:
+    """Return what lines hold more at the end than at the start, the most first."""
+    key = ["pid", "file", "line"]
+    end, start = (lines.filter(pl.col("moment") == moment) for moment in ("stop", "start"))
+    both = end.join(start.select(*key, before="bytes"), on=key, how="left")
+    return (
+        both.select(*key, grown=pl.col("bytes") - pl.col("before").fill_null(0))
+        .filter(pl.col("grown") > 0, pl.col("file").is_not_null())
+        .sort("grown", descending=True)
+    )
+
+
+def _grown_table(grown: pl.DataFrame, top: int) -> Table:
+    table = new_table("held at the end and not at the start", "line", "bytes")
+    for row in grown.head(top).iter_rows(named=True):
+        table.add_row(Text(_place(row["file"], row["line"])), format_bytes(row["grown"]))
+    return table
+
+
+def _place(file: str | None, line: int | None) -> str:
+    return "(all further lines)" if file is None else printable(f"{file}:{line}")

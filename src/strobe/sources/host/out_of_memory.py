@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors that tell that memory has run out: they are noted on their way, and go on unchanged."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+# Frameworks say it in types of their own, or in the text of a RuntimeError.
+_NAMES = ("OutOfMemoryError", "ResourceExhaustedError")
+_TEXTS = re.compile(
+    r"out of memory|can't allocate memory|not enough memory|memory not enough|RESOURCE_?EXHAUSTED"
+    r"|memory isn't enough|alloc\w* (device )?memory failed",
+    re.IGNORECASE,
+)
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Say whether an error tells that memory has run out."""
+    if isinstance(error, MemoryError):
+        return True
+    if any(kind.__name__ in _NAMES for kind in type(error).__mro__):
+        return True
+    return isinstance(error, RuntimeError) and _TEXTS.search(str(error)) is not None
+
+
+class Hooks:
+    """Sees errors that nobody caught; what hooks were there before are called as they would be."""
+
+    def __init__(self, note: Callable[[BaseException], object]) -> None:
+        self._note = note
+        self._noted: int | None = None
+        self._before: tuple[Any, Any] | None = None
+
+    def attach(self) -> None:
+        """See what reaches sys.excepthook and threading.excepthook."""
+        if self._before is None:
+            self._before = sys.excepthook, threading.excepthook
+            sys.excepthook, threading.excepthook = self._of_program, self._of_thread
+
+    def detach(self) -> None:
+        """Put back what was there; what someone else has put there since stays theirs."""
+        if self._before is None:
+            return
+        # Of a program that ends with it and has a hook of its own.
+        self.see(getattr(sys, "last_value", None))
+        if sys.excepthook == self._of_program:
+            sys.excepthook = self._before[0]
+        if threading.excepthook == self._of_thread:
+            threading.excepthook = self._before[1]
+        self._before = None
+        self._noted = None
+
+    def see(self, error: BaseException | None) -> None:
+        """Note an error if it is one, each once."""
+        if error is None or id(error) == self._noted or not is_out_of_memory(error):
+            return
+        self._noted = id(error)
+        self._note(error)
+
+    def _of_program(self, kind: Any, error: Any, trace: Any) -> Any:
+        previous = self._before[0] if self._before else sys.__excepthook__
+        self._see_safely(error)
+        return previous(kind, error, trace)
+
+    def _of_thread(self, arguments: Any) -> Any:
+        previous = self._before[1] if self._before else threading.__excepthook__
+        self._see_safely(arguments.exc_value)
+        return previous(arguments)
+
+    def _see_safely(self, error: BaseException | None) -> None:
+        try:
+            self.see(error)
+        except Exception:  # there may be no memory for it, and the error is on its way
+            return

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory of a program without a framework: over time, by line, and when there is no more."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import polars as pl
+import pytest
+
+from programs import Program
+
+MEGABYTE = 1_000_000
+
+linux = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="only Linux tells of its processes in /proc"
+)
+
+
+@linux
+def test_memory_over_time_and_by_line(program: Program) -> None:
+    printed = program.run("""
+        import inspect, json, tracemalloc
+        from strobe.sources.host import sampler
+        from strobe.sources.host.source import source as host
+
+        sampler._GRACE_NS = sampler._MOST_OF_A_CPU = 1 << 60  # the test is in a hurry
+
+        def line():
+            return inspect.currentframe().f_back.f_lineno
+
+        def until(condition):
+            while not condition(): time.sleep(0.01)
+
+        with strobe.Profiler(output=OUT, profile_memory=True, memory_lines=True):
+            kept = bytes(10_000_000); kept_at = line()
+            large = bytearray(80_000_000); large_at = line()
+            until(lambda: host._lines._peak["bytes"] > 80_000_000)
+            looks = host._sampler.looks
+            until(lambda: host._sampler.looks > looks + 8)
+            del large
+            until(lambda: tracemalloc.get_traced_memory()[0] < 80_000_000)
+        assert not tracemalloc.is_tracing()
+        print(json.dumps([__file__, kept_at, large_at]))
+    """)
+    file, kept_at, large_at = json.loads(printed)
+    recording = program.open()
+    lines = recording.memory_lines().collect()
+
+    def held(moment: str, line: int) -> int:
+        mine = (pl.col("moment") == moment) & (pl.col("file") == file) & (pl.col("line") == line)
+        return lines.filter(mine)["bytes"].sum()
+
+    assert lines["moment"].unique(maintain_order=True).to_list() == ["start", "peak", "stop"]
+    assert [held(moment, kept_at) // MEGABYTE for moment in ("start", "peak", "stop")] == [
+        0,
+        10,
+        10,
+    ]
+    assert [held(moment, large_at) // MEGABYTE for moment in ("start", "peak", "stop")] == [
+        0,
+        80,
+        0,
+    ]
+    stop = lines.filter(pl.col("moment") == "stop")
+    assert stop["peak_bytes"][0] >= 90 * MEGABYTE  # as Python has counted it
+    assert stop["bytes"].sum() <= stop["held_bytes"][0] < 80 * MEGABYTE
+    values = recording.counters().collect()
+    for name in ("process resident bytes", "python traced bytes"):
+        assert values.filter(pl.col("name") == name)["value"].max() > 80 * MEGABYTE
+    # Less often looked at: it takes the system longer.
+    assert values.filter(pl.col("name") == "process unique bytes")["value"].min() > MEGABYTE
+    assert recording.completeness()["source"].to_list() == ["spans", "host"]
+    text = recording.memory_text(width=120)
+    assert "process resident bytes" in text
+    assert f"{file}:{large_at}" in text.replace("\n", "").replace(" ", "")
+
+
+@pytest.mark.again
+def test_a_tracemalloc_of_the_programs_own_goes_on(program: Program) -> None:
+    program.run("""
+        import tracemalloc
+        tracemalloc.start()
+        before = bytes(5_000_000)
+        with strobe.Profiler(output=OUT, memory_lines=True): pass
+        assert tracemalloc.is_tracing()
+    """)
+    lines = program.open().memory_lines().collect()
+
+    assert lines.filter(pl.col("moment") == "start")["bytes"].max() >= 5 * MEGABYTE
+
+
+def test_running_out_of_memory_is_noted_on_its_way(program: Program) -> None:
+    source = """
+        import threading
+        class OutOfMemoryError(RuntimeError): pass
+
+        def fail():
+            raise OutOfMemoryError("device 0")
+
+        hooks = sys.excepthook, threading.excepthook
+        error = None
+        with strobe.Profiler(output=OUT, profile_memory=True) as profiler:
+            thread = threading.Thread(target=fail)
+            thread.start()
+            thread.join()
+        assert (sys.excepthook, threading.excepthook) == hooks
+        try:
+            with strobe.Profiler(output=OUT, profile_memory=True):
+                error = MemoryError("no more")
+                raise error
+        except MemoryError as caught:
+            assert caught is error
+        strobe.Profiler(output=OUT, profile_memory=True).start()
+        fail()
+    """
+    program.run(source, exits=1)
+
+    assert program.said.count("out of memory") == 3
+    assert program.said.count("OutOfMemoryError: device 0\n") == 2  # the thread's, the program's
+    found = [
+        json.loads(text)
+        for path in program.recordings()
+        for text in program.open(path).instants().collect()["attributes"]
+    ]
+    assert sorted(fact["error"] for fact in found) == [
+        "MemoryError",
+        "OutOfMemoryError",
+        "OutOfMemoryError",
+    ]
+    assert {fact["message"] for fact in found} == {"device 0", "no more"}

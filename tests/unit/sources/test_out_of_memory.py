@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which errors tell that memory has run out; the texts are those that frameworks write."""
+
+from __future__ import annotations
+
+import pytest
+
+from strobe.sources.host.out_of_memory import is_out_of_memory
+
+
+class OutOfMemoryError(RuntimeError):
+    """As torch.OutOfMemoryError, and its ancestors."""
+
+
+class XlaRuntimeError(RuntimeError):
+    """As JAX's."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        RuntimeError(
+            "[enforce fail at alloc_cpu.cpp:121] . DefaultCPUAllocator: can't allocate memory: you "
+            "tried to allocate 4000000000000000 bytes. Error code 12 (Cannot allocate memory)"
+        ),
+        XlaRuntimeError("RESOURCE_EXHAUSTED: Failed to allocate request for 1.0TiB"),
+        RuntimeError("ResourceExhaustedError: \n\nOut of memory error on GPU 0."),
+        RuntimeError("Device(id:0) memory isn't enough and alloc failed, kernel name: Default/Mul"),
+    ],
+)
+def test_these_do(error: BaseException) -> None:
+    assert is_out_of_memory(error)
+
+
+@pytest.mark.parametrize(
+    "error", [None, RuntimeError("shape mismatch"), ValueError("out of memory"), KeyError("memory")]
+)
+def test_these_do_not(error: BaseException | None) -> None:
+    assert not is_out_of_memory(error)
