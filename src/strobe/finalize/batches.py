@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from strobe.analysis.nesting import nest
 from strobe.finalize.gather import Gathered, Log
 from strobe.finalize.relations import known, lane_ids
-from strobe.model.marks import BATCH, FETCH, MARKS
+from strobe.model.marks import BATCH, FETCH
 from strobe.store.parquet import Column
 from strobe.store.tables import empty
 
@@ -25,59 +26,134 @@ _TOLD = ("number", "samples", "queue", "worker", "producer", "key", "automatic")
 _OF_FETCH = ("number", "key", "samples", "worker", "collate_ns", "cpu_ns")
 
 
-def take_marks(log: Log) -> Gathered:
-    """Take what is no user's out of the instants, and return it as intervals of the same clock."""
-    codes = [code for code, name in enumerate(log.names) if name in MARKS]
+@dataclass
+class Marks:
+    """What loaders have told: when it began, how long it took, and facts."""
+
+    start_ns: Rows
+    dur_ns: Rows
+    lane: NDArray[np.int32]
+    is_batch: NDArray[np.bool_]
+    facts: list[dict[str, Any]]
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.start_ns)
+
+    def between(self, start_ns: int, end_ns: int) -> Marks:
+        """Return those that began between two times."""
+        rows = np.flatnonzero((self.start_ns >= start_ns) & (self.start_ns <= end_ns))
+        return Marks(
+            start_ns=self.start_ns[rows],
+            dur_ns=self.dur_ns[rows],
+            lane=self.lane[rows],
+            is_batch=self.is_batch[rows],
+            facts=[self.facts[row] for row in rows.tolist()],
+        )
+
+
+def take_marks(log: Log) -> Marks:
+    """Take what is no user's out of the instants and counters; times are of the records' clock."""
+    by_instant, by_counter = _marks_of_instants(log), _marks_of_watch(log)
+    return Marks(
+        start_ns=np.concatenate([by_instant.start_ns, by_counter.start_ns]),
+        dur_ns=np.concatenate([by_instant.dur_ns, by_counter.dur_ns]),
+        lane=np.concatenate([by_instant.lane, by_counter.lane]),
+        is_batch=np.concatenate([by_instant.is_batch, by_counter.is_batch]),
+        facts=[*by_instant.facts, *by_counter.facts],
+    )
+
+
+def _marks_of_instants(log: Log) -> Marks:
+    """Return those of frameworks' loaders, which last from their attribute since_ns."""
+    codes = [code for code, name in enumerate(log.names) if name in (BATCH, FETCH)]
     is_mark = np.isin(log.instants.name, codes)
-    marks = log.instants.take(is_mark)
-    if len(marks):
+    marks = log.instants.take(is_mark & (log.instants.attributes >= 0))
+    if is_mark.any():
         log.instants = log.instants.take(~is_mark)
-    told = [json.loads(text) for text in _texts(marks, log, "{}")]
-    end_ns = marks.start_ns.tolist()
-    begun = [fact.get("since_ns", end) for fact, end in zip(told, end_ns, strict=True)]
-    ended = [fact.get("until_ns", end) for fact, end in zip(told, end_ns, strict=True)]
-    marks.start_ns = np.array(begun, np.int64)
-    marks.dur_ns = np.array(ended, np.int64) - marks.start_ns
-    return marks
+    facts = [json.loads(log.attributes[place]) for place in marks.attributes.tolist()]
+    since = np.array([fact.get("since_ns", 0) for fact in facts], np.int64)
+    return Marks(
+        start_ns=since,
+        dur_ns=marks.start_ns - since,
+        lane=marks.lane,
+        is_batch=np.array([log.names[code] == BATCH for code in marks.name.tolist()], bool),
+        facts=facts,
+    )
 
 
-def batches_table(marks: Gathered, spans: Gathered, log: Log) -> dict[str, Column]:
+def _marks_of_watch(log: Log) -> Marks:
+    """Return those of strobe.watch: counters whose value is the batch's number.
+
+    They come right after the span of the wait, which is the last of its name in its lane to end.
+    """
+    told = {
+        code: json.loads(name.removeprefix(BATCH))
+        for code, name in enumerate(log.names)
+        if name.startswith(BATCH) and name != BATCH
+    }
+    is_mark = np.isin(log.counters.name, list(told))
+    marks = log.counters.take(is_mark)
+    if is_mark.any():
+        log.counters = log.counters.take(~is_mark)
+    codes = {name: code for code, name in enumerate(log.names)}
+    wait_of = {code: codes.get(fact["wait"], -1) for code, fact in told.items()}
+    waits = log.spans.take(np.isin(log.spans.name, list(wait_of.values())))
+    names = len(log.names)
+    wanted = np.array([wait_of[code] for code in marks.name.tolist()], np.int64)
+    row = _latest(
+        waits.lane.astype(np.int64) * names + waits.name,
+        marks.lane.astype(np.int64) * names + wanted,
+        waits.start_ns + waits.dur_ns,
+        marks.start_ns,
+    )
+    seen = row >= 0
+    row, marks = row[seen], marks.take(seen)
+    numbers = np.ascontiguousarray(marks.dur_ns).view(np.float64).astype(np.int64).tolist()
+    return Marks(
+        start_ns=waits.start_ns[row],
+        dur_ns=waits.dur_ns[row],
+        lane=marks.lane,
+        is_batch=np.ones(len(marks), bool),
+        facts=[
+            {**told[code], "number": number, "automatic": 0}
+            for code, number in zip(marks.name.tolist(), numbers, strict=True)
+        ],
+    )
+
+
+def batches_table(marks: Marks, spans: Gathered, log: Log) -> dict[str, Column]:
     """Return the rows of `batches`, by time."""
-    rows = _told(marks, log, BATCH, ("loader", *_TOLD))
+    rows = _told(marks, log, ("loader", *_TOLD), batches=True)
     if rows.is_empty():
         return dict(empty("batches").to_dict())
-    rows = _add_fetches(rows, _told(marks, log, FETCH, _OF_FETCH))
+    rows = _add_fetches(rows, _told(marks, log, _OF_FETCH, batches=False))
     rows = _merge_automatic(rows)
     rows = rows.with_columns(outer=pl.Series(_around(rows), dtype=pl.Int64))
     rows = _add_spans(rows, spans, log)
     return dict(rows.select(empty("batches").columns).to_dict())
 
 
-def _texts(marks: Gathered, log: Log, nothing: str) -> list[str]:
-    texts = [*log.attributes, nothing]  # a mark that has lost its own finds the last
-    return [texts[place] for place in marks.attributes.tolist()]
-
-
-def _told(marks: Gathered, log: Log, name: str, keys: tuple[str, ...]) -> pl.DataFrame:
-    """Return what marks of this name have told, by the time they began, the outermost first."""
-    codes = [code for code, text in enumerate(log.names) if text == name]
-    mine = marks.take(np.isin(marks.name, codes) & (marks.attributes >= 0))
+def _told(marks: Marks, log: Log, keys: tuple[str, ...], *, batches: bool) -> pl.DataFrame:
+    """Return the facts of batches or of fetches, by the time they began, the outermost first."""
+    rows = np.flatnonzero(marks.is_batch == batches)
+    facts = [marks.facts[row] for row in rows.tolist()]
     pids, tids = lane_ids(log)
-    facts = [json.loads(text) for text in _texts(mine, log, "{}")]
     told = {
         key: pl.Series(
             [fact.get(key) for fact in facts], dtype=pl.String if key == "loader" else pl.Int64
         )
         for key in keys
     }
+    lane = marks.lane[rows]
     frame = pl.DataFrame(
         {
-            "start_ns": mine.start_ns,
-            "dur_ns": mine.dur_ns,
-            "end_ns": mine.start_ns + mine.dur_ns,
-            "lane": mine.lane,
-            "pid": pids.gather(mine.lane),
-            "tid": tids.gather(mine.lane),
+            "start_ns": marks.start_ns[rows],
+            "dur_ns": marks.dur_ns[rows],
+            "end_ns": (marks.start_ns + marks.dur_ns)[rows],
+            "lane": lane,
+            "pid": pids.gather(lane),
+            "tid": tids.gather(lane),
             **told,
         }
     )
@@ -171,7 +247,7 @@ def _merge_automatic(rows: pl.DataFrame) -> pl.DataFrame:
 def _add_spans(rows: pl.DataFrame, spans: Gathered, log: Log) -> pl.DataFrame:
     """Add the row of the span that is the wait.
 
-    That of strobe.watch begins right after its batch is asked for, and a framework's right before.
+    That of strobe.watch begins when its batch is asked for, and a framework's right before.
     """
     is_wait = np.array([name.startswith(_WAITS) for name in log.names], bool)
     places = np.flatnonzero(is_wait[spans.name])

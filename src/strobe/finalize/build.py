@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from strobe.analysis.nesting import nest
 from strobe.analysis.operators import in_order, summarise_coded
-from strobe.finalize.batches import batches_table, take_marks
+from strobe.finalize.batches import Marks, batches_table, take_marks
 from strobe.finalize.foreign import Added, add_foreign
 from strobe.finalize.gather import Gathered, Log, concatenate, gather
 from strobe.finalize.relations import (
@@ -97,7 +97,7 @@ def build(
     _write(into, "instants", _points(instants, log, attributes=True))
     _write(into, "counters", _counters(counters, log))
     _write(into, "collectives", derived.collectives)
-    marks = _within(marks, window)
+    marks = marks.between(window.start_ns, window.end_ns)
     _write(into, "batches", batches_table(marks, spans, log))
     _write(into, "threads", _threads(log))
     completeness = _completeness(
@@ -141,7 +141,7 @@ def _bound_ns(manifest: Manifest) -> int:
     return manifest.start.monotonic_ns + round(manifest.max_seconds * 1e9)
 
 
-def _set_to_monotonic(log: Log, marks: Gathered, manifest: Manifest) -> None:
+def _set_to_monotonic(log: Log, marks: Marks, manifest: Manifest) -> None:
     """Move times from the records' clock to the system's, by what the two showed at both ends."""
     first, last = manifest.start, manifest.stop
     drift = 0.0

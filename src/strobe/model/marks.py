@@ -1,18 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of instants that are no user's: what sources tell the finalizer.
-
-Their attribute `since_ns` is a time of the recorder's clock, from which they last to their own, or
-to `until_ns` if they have it.
-"""
+"""Names of records that are no user's: what sources tell the finalizer."""
 
 from __future__ import annotations
 
 BATCH = "\x00strobe batch"
-"""A loader has handed out a batch."""
+"""A framework's loader has handed out a batch: an instant with an attribute `since_ns`, a time of
+the recorder's clock. Of strobe.watch: a counter, whose value is the batch's number and whose name
+ends with JSON: `loader`, `wait` (the name of the span right before it) and maybe `samples`."""
 FETCH = "\x00strobe fetch"
-"""A loader has fetched one, in whichever process."""
+"""A framework's loader has fetched one, in whichever process: an instant with `since_ns`."""
 
 OUT_OF_MEMORY = "out of memory"
 """An error told so; this one is an instant like the user's."""
-
-MARKS = (BATCH, FETCH)

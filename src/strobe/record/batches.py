@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What loaders tell of their batches: marks in the log, of which the finalizer makes `batches`."""
+"""What frameworks' loaders tell of their batches: marks, of which the finalizer makes `batches`.
+
+A strobe.watch around the same loader is the same batch, and gives it its name.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,6 @@ def arrived(
     since_ns: int,
     *,
     number: int | None = None,
-    automatic: bool = False,
     producer: tuple[int, int] | None = None,
     **facts: Any,
 ) -> None:
@@ -22,7 +24,6 @@ def arrived(
 
     Arguments:
         number: its place in this pass over the loader, from 0.
-        automatic: by a patch of ours; a strobe.watch around the same loader is the same batch.
         producer: process and key of who tells of it by fetched(), with this number; None for what
             was fetched in this thread meanwhile.
         facts: samples, queue (batches that were ready when it was asked for), worker.
@@ -32,7 +33,7 @@ def arrived(
         told["number"] = number
     if producer is not None:
         told["producer"], told["key"] = producer
-    recorder.core.instant(BATCH, loader=loader, since_ns=since_ns, automatic=int(automatic), **told)
+    recorder.core.instant(BATCH, loader=loader, since_ns=since_ns, automatic=1, **told)
 
 
 def fetched(since_ns: int, *, key: int = 0, number: int | None = None, **facts: Any) -> None:

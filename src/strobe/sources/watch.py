@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 from strobe.errors import UsageError
+from strobe.model.marks import BATCH
 from strobe.model.tables import CATEGORIES
-from strobe.record import batches, recorder
+from strobe.record import recorder
 from strobe.record.messages import show
 
 _Batch = TypeVar("_Batch")
@@ -16,6 +18,7 @@ Samples = int | Callable[[Any], int] | None
 
 _DATA_LOADING = CATEGORIES.index("data_loading")
 _PHASE = {"phase": "data_loading"}
+_MOST_MARKS = 1000
 
 
 def watch(
@@ -93,7 +96,9 @@ class WatchedIterator(_Same[_Batch]):
     def __init__(self, iterator: Iterator[_Batch], name: str, samples: Samples) -> None:
         super().__init__(iterator, name, samples)
         self._number = 0
-        self._span = recorder.core.source_span(f"enumerate({name})", _DATA_LOADING, _PHASE)
+        self._wait = f"enumerate({name})"
+        self._span = recorder.core.source_span(self._wait, _DATA_LOADING, _PHASE)
+        self._marks: dict[int | None, str] = {}
 
     def __iter__(self) -> WatchedIterator[_Batch]:
         return self
@@ -103,20 +108,28 @@ class WatchedIterator(_Same[_Batch]):
         if recorder.core.directory() is None:
             batch = next(self._iterable)
         else:
-            since_ns = recorder.core.clock_ns()
             with self._span:
                 batch = next(self._iterable)
-            told = self._count(batch) if callable(self._samples) else {"samples": self._samples}
-            batches.arrived(self._name, since_ns, number=number, **told)
+            samples = self._count(batch) if callable(self._samples) else self._samples
+            recorder.core.counter(self._marks.get(samples) or self._mark(samples), number)
         self._number = number + 1
         return batch
 
-    def _count(self, batch: _Batch) -> dict[str, int]:
-        """Ask the user's function; its failure is not the loop's, nor is its time the wait's."""
-        told: dict[str, int] = {"until_ns": recorder.core.clock_ns()}
+    def _mark(self, samples: int | None) -> str:
+        """Return the name of the counter that tells the finalizer of a batch: see model.marks."""
+        told: dict[str, Any] = {"loader": self._name, "wait": self._wait}
+        if samples is not None:
+            told["samples"] = samples
+        if len(self._marks) > _MOST_MARKS:
+            self._marks.clear()
+        self._marks[samples] = BATCH + json.dumps(told)
+        return self._marks[samples]
+
+    def _count(self, batch: _Batch) -> int | None:
+        """Ask the user's function; its failure is not the loop's."""
         try:
-            told["samples"] = int(self._samples(batch))  # type: ignore[operator, misc]
+            return int(self._samples(batch))  # type: ignore[operator, misc]
         except Exception as error:
             show(f"watch({self._name!r}): samples() failed ({type(error).__name__}: {error})")
             self._samples = None
-        return told
+            return None

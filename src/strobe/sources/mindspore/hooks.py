@@ -255,7 +255,7 @@ def _waited(original: _Function) -> _Function:
             number = getattr(self, "_Iterator__index", None)
             batch = original(self)
             name = _names.of(getattr(self, "_Iterator__ori_dataset", None))
-            batches.arrived(name, since_ns, number=number, automatic=True)
+            batches.arrived(name, since_ns, number=number)
             return batch
 
     return __next__

@@ -125,7 +125,7 @@ def _noted_next(original: _Function) -> _Function:
         number = vars(self).get(_NUMBER)
         name = _names.of(getattr(self, "_dataset", None))
         producer = None if number is None else _producer(self, number)
-        batches.arrived(name, since_ns, number=number, automatic=True, producer=producer)
+        batches.arrived(name, since_ns, number=number, producer=producer)
         if number is not None:
             vars(self)[_NUMBER] = number + 1
         return batch

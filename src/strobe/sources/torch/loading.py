@@ -152,7 +152,7 @@ def _noted_next(original: _Function) -> _Function:
         since_ns = recorder.core.clock_ns()
         data = original(self)
         number = getattr(self, "_num_yielded", None)
-        batches.arrived(_name(self), since_ns, number=number, automatic=True)
+        batches.arrived(_name(self), since_ns, number=number)
         return data
 
     return _next_data
@@ -172,7 +172,7 @@ def _counted_next(original: _Function) -> _Function:
         workers = {number: task[0] for number, task in getattr(self, "_task_info", {}).items()}
         data = original(self)
         told = _producer(self, workers)
-        batches.arrived(_name(self), since_ns, automatic=True, queue=ready, **told)
+        batches.arrived(_name(self), since_ns, queue=ready, **told)
         return data
 
     return _next_data
