@@ -194,6 +194,8 @@ def test_doctor_without_a_framework(tmp_path: Path) -> None:
     sources = json.loads(out)["sources"]
     assert sources["torch"] == {"path": "none", "reason": "not installed"}
     assert "jax" in sources
+    assert sources["host"]["path"] == "sampling"
+    assert "not told here" in sources["host"]
     line = "strobe: doctor --build: PyTorch cannot be imported (No module named 'torch')\n"
     assert built == (1, "", line)
     assert not (tmp_path / "cache").exists()

@@ -124,6 +124,22 @@ def test_the_environment_alone_is_enough(place: Place) -> None:
     assert place.metadata()["name"] == "mine"
 
 
+def test_what_runs_out_of_memory_ends_as_it_would(place: Place) -> None:
+    source = "import strobe\nfor _ in strobe.watch('ab', name='data'): pass\nraise MemoryError(1)\n"
+    script = place.write(source)
+    options = ("--hardware", "--memory", "--memory-lines", "--loading")
+    done, bare = place.run(*options, script), place.bare(script)
+    recording = place.recording()
+
+    assert done.status == bare.status == 1
+    theirs = [line for line in done.err.splitlines() if not line.startswith("strobe: ")]
+    assert theirs == bare.err.splitlines()
+    assert recording.batches().collect()["loader"].to_list() == ["data", "data"]
+    assert recording.instants().collect()["name"].to_list() == ["out of memory"]
+    assert "out of memory" in set(recording.memory_lines().collect()["moment"])
+    assert recording.completeness()["source"].to_list() == ["spans", "host"]
+
+
 def test_a_program_that_never_imports_strobe_is_recorded_too(place: Place) -> None:
     done = place.run(place.write("print(1)"))
 

@@ -94,8 +94,16 @@ def run(
         False, "--memory-lines", help="What lines of Python hold; slows allocations down."
     ),
     modules: bool = typer.Option(False, "--modules", help="The layer of each operator."),
+    loading: bool = typer.Option(
+        False, "--loading", help="What frameworks tell of data loading only if asked."
+    ),
     hardware: bool = typer.Option(
         False, "--hardware", help="Processor, memory, disk, network, garbage collections."
+    ),
+    hbm_ddr: bool = typer.Option(False, "--hbm-ddr", help="Memory of NVIDIA's devices."),
+    pcie: bool = typer.Option(False, "--pcie", help="What goes to NVIDIA's devices and back."),
+    sync: bool = typer.Option(
+        False, "--sync", help="Let the host wait for each operator on a device."
     ),
     mindspore: bool = typer.Option(
         False, "--mindspore", help="The program's mindspore.Profiler is strobe's; nothing else is."
@@ -134,7 +142,11 @@ def run(
         "profile_memory": memory or None,
         "memory_lines": memory_lines or None,
         "with_modules": modules or None,
+        "data_process": loading or None,
         "hardware": hardware or None,
+        "hbm_ddr": hbm_ddr or None,
+        "pcie": pcie or None,
+        "sync_enable": sync or None,
     }
     options = {key: value for key, value in asked.items() if value is not None}
     if mindspore:
