@@ -100,8 +100,9 @@ def test_what_no_device_can_tell_is_said_once(program: Program) -> None:
     program.run(
         """
         profiler = strobe.Profiler(output=OUT, hbm_ddr=True, pcie=True, sync_enable=True)
-        for _ in range(2):
-            with profiler: pass
+        with strobe.Profiler(output=OUT + "-plain"):  # it has not asked for any of it
+            for _ in range(2):
+                with profiler: pass
         assert "CUDA_LAUNCH_BLOCKING" not in os.environ
         """,
         env={"LD_LIBRARY_PATH": ""},
@@ -117,6 +118,8 @@ def test_what_no_device_can_tell_is_said_once(program: Program) -> None:
         assert "NVML (libnvidia-ml.so.1, of NVIDIA's driver) is not" in notes["pcie"]
         assert "no NVIDIA device" in notes["sync_enable"]
         assert recording.counters().collect().is_empty()
+    plain = program.open(program.output.with_name("out-plain"))
+    assert plain.completeness()["source"].to_list() == ["spans"]
 
 
 NVML = r"""

@@ -111,7 +111,8 @@ def close_window(window: str) -> dict[str, Report]:
     """End a window and return how each source recorded it."""
     with _process.lock:
         log = _process.log
-        if _process.windows.pop(window, None) is None or log is None:
+        wants = _process.windows.pop(window, None)
+        if wants is None or log is None:
             return {}
         remaining = _union() if _process.windows else None
         reports = {}
@@ -124,6 +125,9 @@ def close_window(window: str) -> dict[str, Report]:
             report = reports.setdefault(name, failed)
             if report is not failed:
                 reports[name] = replace(report, reason=f"{report.reason}; {failed.reason}")
+        for name, (_, asks) in OWN_SOURCES.items():
+            if not asks(wants):
+                reports.pop(name, None)  # another window asked for it
         return reports
 
 
