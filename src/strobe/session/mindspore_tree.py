@@ -150,7 +150,7 @@ def analyse_recording(
     Raises StateError while its program records, UsageError for steps that it does not have, and
     FormatError for what was not recorded by strobe.mindspore.
     """
-    from strobe.finalize.run import finalize, locked
+    from strobe.finalize.run import finalize
     from strobe.reports.mindspore_tree.files import Tree, write_tree
     from strobe.reports.mindspore_tree.info import Facts
 
@@ -159,7 +159,7 @@ def analyse_recording(
     declared = read_declaration(recording, content)
     _refuse_running(recording, content)
     tables = finalize(recording, keep_log=not data_simplification)
-    with locked(recording):
+    with places.locked(recording):
         if not again and (recording / DONE).exists():
             return recording.parent.parent
         run = _gather(recording, content, declared, tables, pretty=pretty, step_list=step_list)
