@@ -340,3 +340,24 @@ def test_a_damaged_pipeline_is_refused(tmp_path: Path, content: str) -> None:
 
     with pytest.raises(FormatError):
         minddata.read(tmp_path)
+
+
+def test_files_of_a_pipeline_are_cut_to_their_window(tmp_path: Path) -> None:
+    queue = {"children": [1], "metrics": {"output_queue": {"length": 16, "size": [3, 4, 5]}}}
+    use = {"time_stamp": [100, 200, 300], "device_info": {"idle": [1, 1, 2, 2, 3, 3]}}
+    (tmp_path / "pipeline_profiling_0.json").write_text(json.dumps({"op_info": [queue]}))
+    (tmp_path / "minddata_cpu_utilization_0.json").write_text(json.dumps(use))
+    (tmp_path / "dataset_iterator_profiling_0.txt").write_text("0 0 1 5 150\n0 0 2 6 250\n")
+
+    whole = minddata.read_window(tmp_path)
+    (tmp_path / "window.json").write_text("200")
+    cut = minddata.read_window(tmp_path)
+
+    assert json.loads(whole["minddata_cpu_utilization.json"]) == use
+    assert json.loads(cut["minddata_cpu_utilization.json"]) == {
+        "time_stamp": [200, 300],
+        "device_info": {"idle": [2, 2, 3, 3]},
+    }
+    kept = json.loads(cut["pipeline_profiling.json"])["op_info"][0]
+    assert (kept["children"], kept["metrics"]["output_queue"]["size"]) == ([1], [4, 5])
+    assert cut["dataset_iterator_profiling.txt"] == b"0 0 2 6 250\n"

@@ -66,6 +66,49 @@ def read(path: Path) -> Events:
     )
 
 
+def read_window(path: Path) -> dict[str, bytes]:
+    """Return the files of one directory, by their names without the rank, cut to its window.
+
+    What was sampled before the window is left out of them; a damaged file is as it is.
+    """
+    begun_ms = _begun_ns(path) // 1_000_000
+    times = _load(path, _USE).get("time_stamp", [])
+    before = sum(ms < begun_ms for ms in times)
+    found = {}
+    for file in sorted(path.iterdir()):
+        stem, _, rank = file.stem.rpartition("_")
+        if not rank.isdecimal():
+            continue
+        content = file.read_bytes()
+        if file.suffix == ".txt":
+            lines = content.splitlines(keepends=True)
+            content = b"".join(line for line in lines if _time_ms(line) >= begun_ms)
+        elif before:
+            content = json.dumps(_without(json.loads(content), before, len(times))).encode()
+        found[stem + file.suffix] = content
+    return found
+
+
+def _time_ms(line: bytes) -> int:
+    fields = line.split()
+    return int(fields[4]) if len(fields) > 4 and fields[4].isdigit() else 0
+
+
+def _without(content: Any, before: int, samples: int) -> Any:
+    """Return samples without the first ones; some are taken twice as often."""
+    if isinstance(content, dict):
+        return {
+            key: value if key == "children" else _without(value, before, samples)
+            for key, value in content.items()
+        }
+    if not isinstance(content, list):
+        return content
+    if content and all(isinstance(value, (int, float)) for value in content):
+        often, rest = divmod(len(content), samples)
+        return content[before * often :] if not rest else content
+    return [_without(value, before, samples) for value in content]
+
+
 def _begun_ns(path: Path) -> int:
     try:
         return int(json.loads((path / _WINDOW).read_text())) * 1_000_000

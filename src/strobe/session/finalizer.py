@@ -3,10 +3,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 from strobe.finalize import process
-from strobe.session import mindspore_tree
 
 
 def main() -> None:
     """Finalize what waits."""
-    process.main({mindspore_tree.FORMAT: lambda path, _: mindspore_tree.complete(path)})
+    process.main({"mindspore": _write_tree})
+
+
+def _write_tree(recording: Path, _declaration: dict[str, Any]) -> None:
+    from strobe.session.mindspore_tree import complete
+
+    complete(recording)

@@ -252,11 +252,15 @@ def _gather(
 
 
 def _read_pipeline(tables: Path) -> Mapping[str, bytes]:
-    """Return what MindData saved, by the names of its files without their rank."""
-    found = {}
-    for file in sorted(tables.glob(f"{places.ORIGINALS}/*")):
-        stem, _, _rank = file.stem.rpartition("_")
-        found[stem + file.suffix] = file.read_bytes()
+    """Return what MindData saved, by the names of its files without their rank.
+
+    Of several pipelines the last one, which may have been sampled before the recording too.
+    """
+    from strobe.importers.minddata import read_window
+
+    found: dict[str, bytes] = {}
+    for folder in sorted(tables.glob(places.ORIGINALS)):
+        found |= read_window(folder)
     return found
 
 
