@@ -180,6 +180,9 @@ def run(arguments: argparse.Namespace) -> Json:
             results["torch_many"] = measure_torch(count, python)
             rounds_of_steps = "25" if arguments.quick else "60"
             results["torch_steps"] = part("torch_steps.py", rounds_of_steps, python=python)
+        if name == "paddle":
+            count = "20000" if arguments.quick else "1000000"
+            results["paddle_table"] = part("paddle_table.py", count, python=python)
     return results
 
 
@@ -247,6 +250,8 @@ def rows(results: Json) -> Iterator[Row]:
         yield from mindspore_rows(results["mindspore_steps"])
     if "mindspore_analyse" in results:
         yield from mindspore_tree_rows(results["mindspore_analyse"])
+    if "paddle_table" in results:
+        yield from paddle_rows(results["paddle_table"])
     for name, figures in results["stored"].items():
         size = figures["bytes_per_row"]
         judged = figures["rows"] >= 1000
@@ -303,6 +308,26 @@ def torch_rows(results: Json) -> Iterator[Row]:
         f"torch {seconds:.1f} s, {torch['peak_mb']:,.0f} MB",
         "≤ 1/100 of the time, 1/10 of the memory",
         table["table_s"] <= seconds / 100 and table["peak_mb"] <= torch["peak_mb"] / 10,
+    )
+
+
+def paddle_rows(tables: Json) -> Iterator[Row]:
+    ours, theirs = tables["strobe"], tables["paddle"]
+    events = f"{ours['events']:,.0f} events"
+    yield Row(
+        f"summary() of strobe.paddle, {events}",
+        f"{ours['summary_s']:.2f} s",
+        f"paddle.profiler {theirs['summary_s']:.0f} s",
+        "≤ 1/100",
+        ours["summary_s"] <= theirs["summary_s"] / 100,
+    )
+    rate = ours["events"] / ours["load_s"]
+    yield Row(
+        f"load_profiler_result of {events}",
+        f"{ours['load_s']:.2f} s: {rate / 1e6:.2f} M/s",
+        "",
+        "≥ 1 M/s",
+        rate >= 1e6,
     )
 
 

@@ -637,3 +637,20 @@ def test_only_the_timer(folder: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert list(folder.iterdir()) == []
     with pytest.raises(UsageError, match="num_samples"):
         made.step(-1)
+
+
+# The example
+
+
+def test_the_example_runs_without_any_framework(folder: Path) -> None:
+    example = Path(__file__).resolve().parents[2] / "examples" / "profile_like_paddle.py"
+
+    done = subprocess.run(
+        [sys.executable, example, "--steps", "8"], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    rows = [line.split()[:2] for line in done.stdout.splitlines() if line]
+    for name, calls in (("ProfileStep", "3"), ("Dataloader", "3"), ("multiply", "6")):
+        assert [name, calls] in rows
+    wait_for(folder / "profiler_demo", "*_time_*.paddle_trace.json")
