@@ -13,12 +13,14 @@ PEERS ?= torch paddle jax mindspore
 ENVIRONMENT = $(PYTHON) tools/environment.py
 # $(call in,NAME) goes before a program of that environment.
 in = @environment=$$($(ENVIRONMENT) $(1)) && set -x && $$environment/bin
-PYTEST = python -m pytest --timeout=600 -n $(JOBS) --dist worksteal
+PYTEST = python -m pytest --timeout=900 -n $(JOBS) --dist worksteal
 # Without repetitions: for each further environment, after `make test`
 BRIEF = -m "not stress and not again" --hypothesis-profile=brief
 # What proves a wheel where all tests run on the same Python anyway: `make test` runs them on that
 # of PYTHON, test-lowest on 3.10.
 PROOF = tests/test_install.py tests/test_exports.py tests/exporters tests/recording/test_spans.py
+# And a wheel without C; `make test` runs all tests of its recorder.
+PURE_PROOF = tests/recording/test_endings.py tests/recording/test_processes.py tests/unit/analysis
 PROVED = 3.10 $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 C_FILES = $$(find native src tests/native -name '*.[ch]' -o -name '*.cpp' 2>/dev/null)
 
@@ -27,6 +29,20 @@ C_FILES = $$(find native src tests/native -name '*.[ch]' -o -name '*.cpp' 2>/dev
 .PHONY: help
 help:  ## Say what there is to make
 	@awk -F ':.*## ' '/^[a-z0-9%-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# As many of these at once as make is told with -j; each is made by what needs it, too.
+ENVIRONMENTS = $(addprefix environment-,torch mindspore paddle jax consumers check test pure)
+ENVIRONMENTS_OF_PYTHONS = $(PYTHONS:%=environment-wheel-%) environment-lowest-3.10
+.PHONY: environments
+environments: $(ENVIRONMENTS) $(ENVIRONMENTS_OF_PYTHONS)  ## Make all that check, test and test-all need, with -j2 two at once
+
+.PHONY: $(ENVIRONMENTS) $(ENVIRONMENTS_OF_PYTHONS)
+$(ENVIRONMENTS): environment-%:
+	@$(ENVIRONMENT) $* >/dev/null
+$(ENVIRONMENTS_OF_PYTHONS): environment-%:
+	@if $(ENVIRONMENT) --find $(lastword $(subst -, ,$*)) >/dev/null 2>&1; then \
+		$(ENVIRONMENT) $(subst -, --python ,$*) >/dev/null; \
+	fi
 
 .PHONY: demo
 demo:  ## Install strobe into .venv and profile a small training run
@@ -79,7 +95,7 @@ $(PYTHONS:%=test-python-%): test-python-%:
 	@if $(ENVIRONMENT) --find $* >/dev/null 2>&1; then \
 		environment=$$($(ENVIRONMENT) wheel --python $*) && set -x && \
 		STROBE_BUILD=native $$environment/bin/$(PYTEST) \
-			$(if $(filter $*,$(PROVED)),$(PROOF),$(BRIEF) tests) $(ARGS); \
+			$(BRIEF) $(if $(filter $*,$(PROVED)),$(PROOF),tests) $(ARGS); \
 	else \
 		echo "test-python-$*: python$* is not installed: skipped"; \
 	fi
@@ -87,7 +103,7 @@ $(PYTHONS:%=test-python-%): test-python-%:
 .PHONY: test-pure
 test-pure:  ## Test the wheel that has no C in it
 	@environment=$$($(ENVIRONMENT) pure) && set -x && \
-	STROBE_BUILD=pure $$environment/bin/$(PYTEST) $(BRIEF) tests/test_install.py tests/recording $(ARGS)
+	STROBE_BUILD=pure $$environment/bin/$(PYTEST) $(BRIEF) $(PROOF) $(PURE_PROOF) $(ARGS)
 
 .PHONY: test-lowest
 test-lowest:  ## Test with the oldest libraries that pyproject.toml allows
@@ -100,12 +116,15 @@ test-lowest:  ## Test with the oldest libraries that pyproject.toml allows
 
 .PHONY: test-consumers
 test-consumers: tests/page/node_modules  ## Open what we export in the tools it is for
-	$(call in,consumers)/$(PYTEST) tests/exporters $(ARGS)
+	$(call in,consumers)/$(PYTEST) $(BRIEF) tests/exporters $(ARGS)
 
 # What drives the browser that opens the Perfetto page; the tests say so where it cannot be had.
 tests/page/node_modules: tests/page/package-lock.json
 	@npm ci --prefix tests/page --no-audit --no-fund --silent && touch $@ || \
 		echo "test-consumers: npm is absent or could not fetch playwright-core: no browser is driven"
+
+# Tests run at once, one per core.
+test-torch test-jax test-paddle test-mindspore: export OMP_NUM_THREADS = 1
 
 .PHONY: test-torch
 test-torch:  ## Test what needs PyTorch

@@ -25,6 +25,9 @@ ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".venvs"
 STAMP = "strobe-environment"  # in the environment: a digest of what determines its libraries
 STAMP_STROBE = "strobe-wheel"  # and of what the installed wheel was built from
+# pip in a fresh environment may be older than the wheels it is asked for; its notices about that
+# are not the reader's concern.
+QUIET = ["--quiet", "--disable-pip-version-check"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +76,7 @@ def main() -> None:
         if found is None:
             sys.exit(f"--python {arguments.python}: no such python on PATH or under pyenv")
         python, suffix = found, f"-{arguments.python}"
-    with lock():
+    with lock(f"{name}{suffix}"):
         print(prepare(name, ENVIRONMENTS[name], python=python, suffix=suffix))
 
 
@@ -89,10 +92,10 @@ def parse() -> argparse.Namespace:
 
 
 @contextlib.contextmanager
-def lock() -> Iterator[None]:
-    """One at a time: editable installs of all environments share the extensions in src/."""
+def lock(what: str) -> Iterator[None]:
+    """One process at a time: in an environment, or with "src", where all builds leave files."""
     HOME.mkdir(exist_ok=True)
-    with (HOME / "lock").open("w") as file:
+    with (HOME / f"{what}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -102,15 +105,15 @@ def prepare(name: str, environment: Environment, *, python: Path, suffix: str) -
     stamp = path / STAMP
     wanted = libraries(environment, python)
     if not stamp.exists() or stamp.read_text() != wanted:
-        create(path, environment, python=python)
-        install(path, environment)
+        create(path, python=python)
+        install(path, environment, python=python)
         stamp.write_text(wanted)
     elif not strobe_is_current(path, environment):
-        install(path, environment, only_strobe=True)
+        install(path, environment, python=python, only_strobe=True)
     return path
 
 
-def create(path: Path, environment: Environment, *, python: Path) -> None:
+def create(path: Path, *, python: Path) -> None:
     if path.exists():
         if not (path / STAMP).exists():
             sys.exit(f"{path} exists and was not made by {Path(__file__).name}; move it away first")
@@ -118,29 +121,70 @@ def create(path: Path, environment: Environment, *, python: Path) -> None:
     say(f"making {path.relative_to(ROOT)}")
     path.mkdir(parents=True)
     (path / STAMP).write_text("incomplete")
-    run([python, "-m", "venv", path])
-    for name in environment.requirements:
-        pip(path, ["-r", ROOT / "requirements" / f"{name}.txt"])
-    for name in environment.bare:
-        pip(path, ["--no-deps", "-r", ROOT / "requirements" / f"{name}.txt"])
+    # Under .venvs nobody calls pip: without it, an environment is made in no time.
+    without = ["--without-pip"] if HOME in path.parents else []
+    run([python, "-m", "venv", *without, path])
 
 
-def install(path: Path, environment: Environment, *, only_strobe: bool = False) -> None:
+def install(
+    path: Path, environment: Environment, *, python: Path, only_strobe: bool = False
+) -> None:
     say(f"installing strobe into {path.relative_to(ROOT)}")
-    what: list[str | Path] = ["-e", ROOT] if environment.install == "editable" else [ROOT]
-    if only_strobe:
-        what += ["--no-deps", "--force-reinstall"]
+    more: list[str | Path] = ["--no-deps", "--force-reinstall"]
+    if not only_strobe:
+        more = []
+        for name in environment.requirements:
+            more += ["-r", ROOT / "requirements" / f"{name}.txt"]
+        for name in environment.bare:
+            file = ROOT / "requirements" / f"{name}.txt"
+            pip("install", ["--no-deps", "-r", file], python=python, into=path)
     for file in requirement_files(environment.constraints):
-        what += ["-c", file]
-    pip(path, what, build=environment.build)
+        more += ["-c", file]
     if environment.install == "wheel":
+        pip("install", [wheel(environment.build, python), *more], python=python, into=path)
         (path / STAMP_STROBE).write_text(packaged())
         return
+    with lock("src"):
+        pip("install", ["-e", ROOT, *more], python=python, into=path, build=environment.build)
+        note_editable(path)
+
+
+def note_editable(path: Path) -> None:
     (path / STAMP_STROBE).write_text(digest(below("build_backend")))
     suffix = extension_suffix(path)
     (HOME / f"built{suffix}").write_text(built_in_place(suffix))
     if not extensions(suffix):
         say("the C extensions could not be built; the Python recorder will be used")
+
+
+def wheel(build: str, python: Path) -> Path:
+    """Return the wheel of strobe for a python, built once for all environments of this python."""
+    folder = HOME / f"wheels-{build}-{identity(python)}"
+    stamp = folder / STAMP_STROBE
+    with lock("src"):
+        if not stamp.exists() or stamp.read_text() != packaged():
+            shutil.rmtree(folder, ignore_errors=True)
+            pip("wheel", ["--no-deps", "--wheel-dir", folder, ROOT], python=python, build=build)
+            stamp.write_text(packaged())
+    return next(folder.glob("*.whl"))
+
+
+def installer(python: Path) -> Path:
+    """Return a python with a pip that can install into other environments of this python."""
+    path = HOME / f"pip-{identity(python)}"
+    with lock(path.name):
+        if not (path / STAMP).exists():
+            shutil.rmtree(path, ignore_errors=True)
+            run([python, "-m", "venv", path])
+            able = "pip>=22.3"  # knows --python
+            run([path / "bin/python", "-m", "pip", "install", *QUIET, able])
+            (path / STAMP).touch()
+    return path / "bin/python"
+
+
+def identity(python: Path) -> str:
+    version = subprocess.check_output([python, "-VV"])
+    return hashlib.sha256(version).hexdigest()[:8]
 
 
 def libraries(environment: Environment, python: Path) -> str:
@@ -198,7 +242,8 @@ def extension_suffix(path: Path) -> str:
 
 def below(*folders: str) -> list[Path]:
     files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
-    return [file for file in files if file.suffix not in (".pyc", ".so")]
+    made = (".pyc", ".so", ".egg-info")
+    return [file for file in files if not {file.suffix, file.parent.suffix} & set(made)]
 
 
 def digest(files: list[Path], *, text: str = "") -> str:
@@ -222,12 +267,21 @@ def runs(path: Path, version: str) -> bool:
     return answer.stdout.strip() == version
 
 
-def pip(path: Path, what: list[str | Path], *, build: str = "auto") -> None:
-    # pip in a fresh environment may be older than the wheels it is asked for; its notices
-    # about that are not the reader's concern.
-    quiet = ["--quiet", "--disable-pip-version-check"]
-    command: list[str | Path] = [path / "bin/python", "-m", "pip", "install", *quiet, *what]
-    run(command, STROBE_BUILD=build)
+def pip(
+    verb: Literal["install", "wheel"],
+    what: list[str | Path],
+    *,
+    python: Path,
+    into: Path | None = None,
+    build: str = "auto",
+) -> None:
+    command: list[str | Path] = [installer(python), "-m", "pip"]
+    if into is not None:
+        command += ["--python", into / "bin/python"]
+    command += [verb, *QUIET]
+    if verb == "install":
+        command.append("--no-compile")  # most of it is never imported
+    run([*command, *what], STROBE_BUILD=build)
 
 
 def run(command: list[str | Path], **variables: str) -> None:
