@@ -335,6 +335,44 @@ def test_shapes_are_those_of_the_compiled_program(program: Program) -> None:
     assert "record_shapes" not in program.said
 
 
+def test_phases_and_groups_of_a_compiled_step(program: Program) -> None:
+    source = """
+        import jax, jax.numpy as jnp, numpy as np
+        from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+        mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ("data", "model"))
+        inputs = jax.device_put(jnp.ones((8, 64)), NamedSharding(mesh, P("data", "model")))
+        weights = jax.device_put(jnp.ones((64, 32)), NamedSharding(mesh, P("model", None)))
+
+        @jax.jit
+        def update(weights, inputs):
+            loss = lambda weights: jnp.mean(jnp.tanh(inputs @ weights) ** 2)
+            return weights - 0.1 * jax.grad(loss)(weights)
+
+        update(weights, inputs).block_until_ready()
+        with strobe.Profiler(output=OUT):
+            update(weights, inputs).block_until_ready()
+    """
+    env = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    program.run(source, env=env, **NO_WARNINGS)
+
+    recording = program.open()
+    spans = recording.spans().collect()
+    exchanged = of(spans, "communication")
+    # What is multiplied is spread over `model`, 0 and 1, 2 and 3; gradients are summed over `data`.
+    told = {
+        (row["phase"], json.dumps(json.loads(row["attributes"])["replica_groups"]))
+        for row in exchanged.iter_rows(named=True)
+    }
+    assert told == {("forward", "[[0, 1], [2, 3]]"), ("backward", "[[0, 2], [1, 3]]")}
+    assert set(recording.collectives().collect()["ranks"]) == {None}  # whose is whose is not told
+    operators = of(spans, "operator")
+    assert set(operators["phase"]) == {"forward", "backward", None}
+    # The update is neither, alone or with the gradient that it was fused with.
+    last = operators.sort("start_ns").filter(pl.col("tid") == operators["tid"][0])["phase"][-1]
+    assert last is None
+    assert "shapes" not in attributes(operators)[0]
+
+
 def test_profilers_may_overlap(program: Program) -> None:
     source = """
         import jax

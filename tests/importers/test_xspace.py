@@ -192,28 +192,32 @@ def test_numbers_texts_and_references_are_values(tmp_path: Path) -> None:
     assert row["attributes"] == told
 
 
-def test_operators_are_given_what_their_program_says(tmp_path: Path) -> None:
-    def shape(kind: int, *sizes: int) -> bytes:
-        return field(2, kind) + b"".join(field(3, size) for size in sizes)
+def shape(kind: int, *sizes: int) -> bytes:
+    return field(2, kind) + b"".join(field(3, size) for size in sizes)
 
-    def instruction(number: int, name: str, shape: bytes, *operands: int) -> bytes:
-        own = b"".join(field(36, each) for each in operands)
-        traced = field(7, field(2, f"jit(f)/{name}"))
-        return field(1, name) + field(3, shape) + traced + field(35, number) + own
 
-    computation = b"".join(
-        field(2, each)
-        for each in (
-            instruction(1 << 32, "x", shape(11, 2, 3)),
-            instruction(2, "y", shape(16, 3, 4)),
-            instruction(3, "dot", shape(11, 2, 4), 1 << 32, 2),
-        )
+def instruction(
+    number: int, name: str, shape: bytes, *operands: int, origin: str = "", more: bytes = b""
+) -> bytes:
+    """An instruction whose opcode is its name."""
+    own = b"".join(field(36, each) for each in operands)
+    traced = field(7, field(2, origin)) if origin else b""
+    return (
+        field(1, name) + field(2, name) + field(3, shape) + traced + field(35, number) + own + more
     )
-    module = field(1, field(1, "jit_f") + field(3, computation))
+
+
+def programs(*computations: list[bytes]) -> bytes:
+    """The plane with the program 9, whose computations are numbered from 1."""
+    whole = b"".join(
+        field(3, field(5, number) + b"".join(field(2, each) for each in instructions))
+        for number, instructions in enumerate(computations, 1)
+    )
+    module = field(1, field(1, "jit_f") + whole)
     program = field(2, "jit_f(9)") + b"".join(
         field(5, each) for each in (field(1, 1) + field(6, module), field(1, 2) + field(3, 9))
     )
-    programs = field(2, "/host:metadata") + b"".join(
+    return field(2, "/host:metadata") + b"".join(
         [
             field(4, field(1, 1) + field(2, program)),
             *(
@@ -222,14 +226,26 @@ def test_operators_are_given_what_their_program_says(tmp_path: Path) -> None:
             ),
         ]
     )
-    host = plane(
-        "/host:CPU",
-        [line(1, "tf_XLA", 0, event(1, 0, 9, stat(1, "dot"), stat(2, 9)), event(1, 9, 9))],
-        ["dot"],
-        ["hlo_op", "program_id"],
+
+
+def run_of(*names: str) -> bytes:
+    """The plane with one run of these operators of program 9."""
+    events = [
+        event(row, row * 9, 9, stat(1, name), stat(2, 9)) for row, name in enumerate(names, 1)
+    ]
+    return plane("/host:CPU", [line(1, "tf_XLA", 0, *events)], [*names], ["hlo_op", "program_id"])
+
+
+def test_operators_are_given_what_their_program_says(tmp_path: Path) -> None:
+    program = programs(
+        [
+            instruction(1 << 32, "x", shape(11, 2, 3)),
+            instruction(2, "y", shape(16, 3, 4)),
+            instruction(3, "dot", shape(11, 2, 4), 1 << 32, 2, origin="jit(f)/dot"),
+        ]
     )
 
-    first, second = rows(read(tmp_path / "trace", host, programs))
+    first, second = rows(read(tmp_path / "trace", run_of("dot", "other"), program))
 
     assert first["attributes"] == {
         "hlo_op": "dot",
@@ -238,7 +254,82 @@ def test_operators_are_given_what_their_program_says(tmp_path: Path) -> None:
         "dtypes": ["float32", "bfloat16"],
         "op_name": "jit(f)/dot",
     }
-    assert second["attributes"] == {}
+    assert second["attributes"] == {"hlo_op": "other", "program_id": 9}
+    without = xspace.read(tmp_path / "trace", shapes=False)
+    assert rows(without)[0]["attributes"] == {"hlo_op": "dot", "program_id": 9}
+
+
+def test_phases_are_those_that_gradients_were_traced_for(tmp_path: Path) -> None:
+    """An operator with all that it calls: computed again in the backward is backward."""
+    origins = {
+        "sine": ["jit(f)/jvp()/sin"],
+        "cosine": ["jit(f)/transpose(jvp())/mul", "jit(f)/jvp()/cos"],
+        "update": ["jit(f)/sub"],
+        "mixed": ["jit(f)/transpose(jvp())/mul", "jit(f)/sub"],
+        "plain": [""],
+        "moved": ["jit(f)/jvp()/sin"],
+    }
+    inner = [
+        [
+            instruction(row * 10 + at, "mul", shape(11), origin=each)
+            for at, each in enumerate(traced)
+        ]
+        for row, traced in enumerate(origins.values())
+    ]
+    inner[-1].append(instruction(99, "broadcast", shape(11), origin="jit(f)"))
+    calling = [
+        instruction(100 + row, name, shape(11), more=field(38, row))
+        for row, name in enumerate(origins, 1)
+    ]
+    program = programs(*inner, calling)
+
+    found = rows(read(tmp_path / "trace", run_of(*origins), program))
+
+    phases = {row["attributes"]["hlo_op"]: row["attributes"].get("phase") for row in found}
+    told = {"sine": "forward", "cosine": "backward", "moved": "forward"}
+    assert phases == {**dict.fromkeys(origins), **told}
+
+
+LIST = b"".join(field(1, field(1, a) + field(1, b)) for a, b in ((0, 1), (2, 3)))
+IOTA = field(1, 2) + field(2, 2) + field(3, 2) + field(3, 2)
+AXES = b"".join(field(1, field(1, name) + field(2, 2)) for name in "dm")
+TURNED = b"".join([field(1, 2), field(1, 2), field(2, 1), field(2, 0)])  # devices 0, 2, 1, 3
+MESH, MOVED = field(1, AXES), field(1, AXES + field(3, TURNED))
+LARGE = field(1, 1 << 40) + field(2, 2) + field(3, 1 << 41)
+
+
+@pytest.mark.parametrize(
+    ("more", "groups"),
+    [
+        pytest.param(field(49, field(1, 2) + field(1, 0)), [[2, 0]], id="one group"),
+        pytest.param(field(87, LIST), [[0, 1], [2, 3]], id="a list"),
+        pytest.param(field(92, IOTA), [[0, 1], [2, 3]], id="in order"),
+        pytest.param(
+            field(87, field(2, IOTA + field(4, 1) + field(4, 0))), [[0, 2], [1, 3]], id="transposed"
+        ),
+        pytest.param(field(93, MESH + field(2, field(1, 1))), [[0, 1], [2, 3]], id="the last axis"),
+        pytest.param(field(93, MESH + field(2, b"")), [[0, 2], [1, 3]], id="the first axis"),
+        pytest.param(field(93, MOVED + field(2, b"")), [[0, 1], [2, 3]], id="moved devices"),
+        pytest.param(field(93, MESH + field(2, field(2, b""))), None, id="a part of an axis"),
+        pytest.param(field(93, MESH + field(2, field(1, 7))), None, id="no such axis"),
+        pytest.param(field(92, LARGE), None, id="too many"),
+        pytest.param(field(92, field(1, 1) + field(2, 1)), None, id="no dimensions"),
+        pytest.param(b"", None, id="not told"),
+    ],
+)
+def test_which_devices_exchange_with_which(
+    tmp_path: Path, more: bytes, groups: list[list[int]] | None
+) -> None:
+    given = instruction(1, "x", shape(11, 4))
+    program = programs([given, instruction(2, "all-reduce", shape(11, 4), 1, more=more)])
+
+    read(tmp_path / "trace", run_of("all-reduce"), program)
+    (row,) = rows(xspace.read(tmp_path / "trace", shapes=False))
+
+    told = row["attributes"]
+    assert told.get("replica_groups") == groups
+    assert told.get("group_size") == (len(groups[0]) if groups else None)
+    assert (told["shapes"], told["dtypes"], told["rendezvous_wait_ns"]) == ([[4]], ["float32"], 0)
 
 
 def test_an_empty_trace_has_no_events(tmp_path: Path) -> None:
@@ -247,8 +338,10 @@ def test_an_empty_trace_has_no_events(tmp_path: Path) -> None:
 
 def test_every_cut_and_every_changed_byte_is_read_or_told(tmp_path: Path) -> None:
     path = tmp_path / "trace"
-    whole = field(1, GPU)
-    cuts = [whole[:length] for length in range(len(whole))]  # of the one plane: all are damaged
+    reduction = instruction(2, "all-reduce", shape(11, 4), 1, more=field(92, IOTA))
+    program = programs([instruction(1, "x", shape(11, 4)), reduction])
+    whole = field(1, GPU) + field(1, run_of("all-reduce")) + field(1, program)
+    cuts = [whole[:length] for length in range(len(field(1, GPU)))]  # of the one plane: all damaged
     changes = [whole[:at] + b"\xff" + whole[at + 1 :] for at in range(len(whole))]
 
     told = 0

@@ -13,8 +13,9 @@ OpMetadata        op_name = 2: the function that was traced, down to the operati
 ReplicaGroup      replica_ids = 1
 Iota              groups = 1, devices in each = 2, dimensions = 3, their order = 4: the numbers from
                   0 on, in these dimensions, in this order, cut into groups
-Axes              mesh = 1 (axes = 1, each with its size = 2), the axes that exchange = 2, each with
-                  its place in the mesh = 1: the same, with these axes last
+Axes              mesh = 1 (axes = 1, each with its size = 2; devices = 3: dimensions = 1, their
+                  order = 2), the axes that exchange = 2, each with its place in the mesh = 1: the
+                  same, with these axes last, of these devices
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ _DTYPES = {
     **{13: "tuple", 14: "opaque", 15: "complex64", 17: "token", 18: "complex128"},
 }
 _NO_WORK = ("parameter", "constant", "tuple", "get-tuple-element")
+_MOVES = ("bitcast", "broadcast", "copy", "iota", "reshape", "transpose")
+"""What computes nothing: where it stands in no phase, it takes none from others."""
 _COLLECTIVES = (
     *("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ragged-all-to-all"),
     *("collective-permute", "collective-broadcast"),
@@ -132,10 +135,7 @@ def _phases(
     XLA computes again in the backward what is cheap of the forward: that is backward too. What is
     neither, such as an update of parameters, has no phase, and nothing that it was fused with.
     """
-    own = [
-        _kinds(origin) if opcode not in _NO_WORK else 0
-        for opcode, origin in zip(opcodes, origins, strict=True)
-    ]
+    own = [_kinds(*pair) for pair in zip(opcodes, origins, strict=True)]
     inside = computation[computation_of].tolist()
     user, called = file.numbers(instructions, 38)
     calls = [part.tolist() for part in _split(user, called, len(instructions))]
@@ -152,12 +152,14 @@ def _phases(
     return [meaning.get(kinds) for kinds in own]
 
 
-def _kinds(origin: str) -> int:
-    if not origin:
+def _kinds(opcode: str, origin: str) -> int:
+    if not origin or opcode in _NO_WORK:
         return 0
     if "transpose(" in origin:
         return _BACKWARD
-    return _FORWARD if "jvp(" in origin else _OTHER
+    if "jvp(" in origin:
+        return _FORWARD
+    return 0 if opcode in _MOVES else _OTHER
 
 
 def _groups(file: WireFile, instruction: Ranges) -> dict[str, Any]:
@@ -186,7 +188,7 @@ def _iota(file: WireFile, within: Ranges) -> list[list[int]]:
         int(each[0]) for each in file.columns(within, [(1, "varint"), (2, "varint")])
     )
     sizes = file.numbers(within, 3)[1].tolist()
-    order = file.numbers(within, 4)[1].tolist() or list(range(len(sizes)))
+    order = file.numbers(within, 4)[1].tolist()
     return _cut(sizes, order, devices) if groups * devices == prod(sizes) else []
 
 
@@ -194,20 +196,26 @@ def _axes(file: WireFile, within: Ranges) -> list[list[int]]:
     """Return the groups along axes of a mesh; none where it has parts that are not known here."""
     (mesh,) = file.columns(within, [(1, "bytes")])
     chosen = file.find(within, 2).ranges
-    others = [*file.columns(mesh.or_empty(), [(2, "count"), (3, "count")])]
+    other, moved = file.columns(mesh.or_empty(), [(2, "count"), (3, "bytes")])
     place, parts = file.columns(chosen, [(1, "varint"), (2, "count")])
     (sizes,) = file.columns(file.find(mesh.or_empty(), 1).ranges, [(2, "varint")])
-    if parts.any() or any(count.any() for count in others):
-        return []
     last = place.tolist()
-    if not all(0 <= each < len(sizes) for each in last):
+    if parts.any() or other.any() or not all(0 <= each < len(sizes) for each in last):
         return []
     order = [each for each in range(len(sizes)) if each not in last] + last
-    return _cut(sizes.tolist(), order, prod(sizes[last].tolist()))
+    groups = _cut(sizes.tolist(), order, prod(sizes[last].tolist()))
+    if moved.begin[0] < 0:
+        return groups
+    dimensions, turned = (file.numbers(moved, number)[1].tolist() for number in (1, 2))
+    devices = _cut(dimensions, turned, 1)
+    if len(devices) != prod(sizes.tolist()):
+        return []
+    return [[devices[each][0] for each in group] for group in groups]
 
 
 def _cut(sizes: list[int], order: list[int], devices: int) -> list[list[int]]:
     """Return the numbers from 0 on, in these dimensions, in this order, cut into groups."""
+    order = order or list(range(len(sizes)))
     if not sizes or min(sizes) < 1 or sorted(order) != list(range(len(sizes))):
         return []
     if not 0 < devices <= prod(sizes) <= _MOST_DEVICES or prod(sizes) % devices:
