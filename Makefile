@@ -31,7 +31,7 @@ help:  ## Say what there is to make
 	@awk -F ':.*## ' '/^[a-z0-9%-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # As many of these at once as make is told with -j; each is made by what needs it, too.
-ENVIRONMENTS = $(addprefix environment-,torch mindspore paddle jax consumers check test pure)
+ENVIRONMENTS = $(addprefix environment-,torch mindspore paddle jax ascend consumers check test pure)
 ENVIRONMENTS_OF_PYTHONS = $(PYTHONS:%=environment-wheel-%) environment-lowest-3.10
 .PHONY: environments
 environments: $(ENVIRONMENTS) $(ENVIRONMENTS_OF_PYTHONS)  ## Make all that check, test and test-all need, with -j2 two at once
