@@ -31,6 +31,7 @@ typedef enum {
   kTooLong,
   kUnsortedStart,
   kUnsortedEnd,
+  kParentBelow,
 } Fault;
 
 // A loop runs without the GIL, so it reports what it found and where; raising happens later.
@@ -132,6 +133,9 @@ static PyObject *conclude(const char *function, Outcome outcome) {
       Py_RETURN_NONE;
     case kNoMemory:
       return PyErr_NoMemory();
+    case kParentBelow:
+      return PyErr_Format(PyExc_ValueError, "%s(): row %zd has a parent that is not above it",
+                          function, outcome.row);
     case kNegativeLane:
       return PyErr_Format(PyExc_ValueError, "%s(): row %zd has a negative lane", function,
                           outcome.row);
@@ -371,12 +375,101 @@ PyDoc_STRVAR(cover_doc,
              "cover(lane, start_ns, end_ns, name, covered_ns, /)\n--\n\n"
              "Write, per name, the time in which a span of that name is open, lane by lane.");
 
+// ---- paths ---------------------------------------------------------------------------------
+
+// Open addressing, never more than half full; grows with the paths that are met.
+typedef struct {
+  int64_t *places;  // path + 1; 0: free
+  uint64_t mask;
+  int64_t *above;
+  int32_t *last;
+  int64_t count;
+} Paths;
+
+static uint64_t find_path(const Paths *paths, int64_t above, int32_t last) {
+  uint64_t place = ((uint64_t)above * 0x9e3779b97f4a7c15u + (uint32_t)last) * 0xff51afd7ed558ccdu;
+  for (place >>= 20;; place++) {
+    int64_t path = paths->places[place & paths->mask] - 1;
+    if (path < 0 || (paths->above[path] == above && paths->last[path] == last)) {
+      return place & paths->mask;
+    }
+  }
+}
+
+static bool grow_paths(Paths *paths) {
+  uint64_t size = paths->places ? (paths->mask + 1) * 2 : 1024;
+  int64_t *places = calloc(size, sizeof *places);
+  if (places == NULL) {
+    return false;
+  }
+  free(paths->places);
+  paths->places = places;
+  paths->mask = size - 1;
+  for (int64_t path = 0; path < paths->count; path++) {
+    paths->places[find_path(paths, paths->above[path], paths->last[path])] = path + 1;
+  }
+  return true;
+}
+
+static Outcome number_rows(Py_ssize_t rows, const int64_t *parent, const int32_t *code,
+                           int64_t *path, Paths *paths) {
+  for (Py_ssize_t i = 0; i < rows; i++) {
+    if (code[i] < 0) {
+      return (Outcome){kNegativeName, i};
+    }
+    if (parent[i] >= i) {
+      return (Outcome){kParentBelow, i};
+    }
+    if (paths->places == NULL || (uint64_t)paths->count * 2 > paths->mask) {
+      if (!grow_paths(paths)) {
+        return (Outcome){kNoMemory, 0};
+      }
+    }
+    int64_t above = parent[i] < 0 ? -1 : path[parent[i]];
+    uint64_t place = find_path(paths, above, code[i]);
+    if (paths->places[place] == 0) {
+      paths->above[paths->count] = above;
+      paths->last[paths->count] = code[i];
+      paths->places[place] = ++paths->count;
+    }
+    path[i] = paths->places[place] - 1;
+  }
+  return kDone;
+}
+
+static const Column kPathColumns[kColumns] = {
+    {"parent", 8, kRead, true}, {"code", 4, kRead, true},  {"path", 8, kWrite, true},
+    {"above", 8, kWrite, true}, {"last", 4, kWrite, true},
+};
+
+static PyObject *number_paths(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
+  (void)module;
+  Buffers buffers;
+  if (!acquire("number_paths", kPathColumns, args, nargs, &buffers)) {
+    return NULL;
+  }
+  Paths paths = {.above = buffers.views[3].buf, .last = buffers.views[4].buf};
+  PyThreadState *state = PyEval_SaveThread();
+  Outcome outcome = number_rows(buffers.views[0].shape[0], buffers.views[0].buf,
+                                buffers.views[1].buf, buffers.views[2].buf, &paths);
+  free(paths.places);
+  PyEval_RestoreThread(state);
+  release(&buffers);
+  return conclude("number_paths", outcome);
+}
+
+PyDoc_STRVAR(number_paths_doc,
+             "number_paths(parent, code, path, above, last, /)\n--\n\n"
+             "Write each row's path, the codes from its outermost row to itself, as a number; and "
+             "for each such number that of the path above and the last code.");
+
 // ---- module --------------------------------------------------------------------------------
 
 // Cast twice, as METH_FASTCALL takes another signature than PyCFunction says.
 static PyMethodDef kMethods[] = {
     {"nest", (PyCFunction)(void (*)(void))nest, METH_FASTCALL, nest_doc},
     {"cover", (PyCFunction)(void (*)(void))cover, METH_FASTCALL, cover_doc},
+    {"number_paths", (PyCFunction)(void (*)(void))number_paths, METH_FASTCALL, number_paths_doc},
     {NULL, NULL, 0, NULL},
 };
 

@@ -6,7 +6,7 @@ SharedClockScale clock_scale;
 
 #if CLOCK_HAS_COUNTER
 
-enum { kLeastNs = 20 * 1000 * 1000, kTries = 20 };
+enum { kTries = 20 };
 
 typedef struct {
   uint64_t counter;
@@ -34,10 +34,10 @@ __attribute__((constructor)) static void read_at_start(void) {
   first_reading = read_both();
 }
 
-ClockScale clock_measure(void) {
+static ClockScale measure(uint64_t least_ns) {
   uint64_t elapsed = clock_monotonic_ns() - first_reading.ns;
-  if (elapsed < kLeastNs) {
-    struct timespec rest = {0, (long)(kLeastNs - elapsed)};
+  if (elapsed < least_ns) {
+    struct timespec rest = {0, (long)(least_ns - elapsed)};
     nanosleep(&rest, NULL);
   }
   Reading now = read_both();
@@ -49,15 +49,50 @@ ClockScale clock_measure(void) {
 
 #else
 
-ClockScale clock_measure(void) {
+static ClockScale measure(uint64_t least_ns) {
+  (void)least_ns;
   return (ClockScale){0, 0, 0};
 }
 
 #endif
+
+enum { kLeastNs = 20 * 1000 * 1000, kLeastQuickNs = 2 * 1000 * 1000 };
+
+ClockScale clock_measure(void) {
+  return measure(kLeastNs);
+}
 
 void clock_use(ClockScale scale) {
   atomic_store_explicit(&clock_scale.scale, 0, memory_order_relaxed);
   atomic_store_explicit(&clock_scale.base, scale.base, memory_order_relaxed);
   atomic_store_explicit(&clock_scale.base_ns, scale.base_ns, memory_order_relaxed);
   atomic_store_explicit(&clock_scale.scale, scale.scale, memory_order_release);
+}
+
+QuickClock clock_quick;
+
+enum { kQuickTicks = 1 << 20, kMostDriftNs = 1000 };
+
+void clock_quick_begin(bool with_counter) {
+  ClockScale measured = with_counter ? measure(kLeastQuickNs) : (ClockScale){0, 0, 0};
+  // Slower counters than that of a nanosecond are not worth it.
+  bool usable = measured.scale > 0 && measured.scale < (uint64_t)1 << 32;
+  clock_quick = (QuickClock){.scale = measured.scale, .most = usable ? kQuickTicks : 0};
+}
+
+uint64_t clock_quick_read(void) {
+  uint64_t now_ns = clock_ns();
+#if CLOCK_HAS_COUNTER
+  if (clock_quick.most == 0) return now_ns;
+  uint64_t counter = __rdtsc();
+  uint64_t since = counter - clock_quick.counter;
+  if (clock_quick.counter && since < (uint64_t)1 << 31) {
+    // Never back: what was told since may have been ahead by a few nanoseconds.
+    uint64_t told_ns = clock_quick.ns + (since * clock_quick.scale >> 32);
+    if (told_ns > now_ns && told_ns - now_ns < kMostDriftNs) now_ns = told_ns;
+  }
+  clock_quick.counter = counter;
+  clock_quick.ns = now_ns;
+#endif
+  return now_ns;
 }

@@ -31,6 +31,8 @@ typedef enum {
                      // lane: dur_ns is its sequence number, attributes the thread that numbered it
   kKindMemory = 7,   // dur_ns: bytes allocated, negative if freed; name and attributes: the low and
                      // high half of the address; category 1: on the device in `window`
+  kKindSample = 8,  // a thread's stack: dur_ns is the time since the samples before, name a text of
+                    // three numbers: that of the stack that called it (0: none), name, attributes
 } Kind;
 
 // RECORD, 32 bytes

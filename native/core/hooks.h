@@ -18,7 +18,9 @@ typedef enum {
   kCheckAttributes,
   kDecorate,
   kDescribeLane,
+  kDescribeThread,
   kEncodeAttributes,
+  kQualifiedName,
   kRebuildSpan,
   kRefuseName,
   kRefuseValue,
@@ -53,6 +55,9 @@ uint32_t lane_slow(Ring *ring, const PyThreadState *thread);
 // one.
 uint32_t lane_without_gil(Ring *ring);
 
+// A new lane for another thread, by the number that `threading` has for it.
+uint32_t lane_of_thread(Ring *ring, unsigned long ident);
+
 // The version tells a context from another at its address.
 static inline bool lane_is_current(const Ring *ring, const PyThreadState *thread) {
   return ring->lane_known && ring->lane_context == thread->context &&
@@ -82,3 +87,13 @@ PyObject *source_capsule(void);
 
 // What one span costs in nanoseconds, measured now; negative when it cannot be.
 double span_calibrate(void);
+
+// The Python calls of all threads (calls.c) and samples of their stacks (sampler.c).
+PyObject *calls_start(PyObject *module, PyObject *arguments);
+PyObject *calls_keep(PyObject *module, PyObject *nothing);
+PyObject *calls_stop(PyObject *module, PyObject *nothing);
+PyObject *calls_after_fork(PyObject *module, PyObject *nothing);
+PyObject *sampler_start(PyObject *module, PyObject *arguments);
+PyObject *sampler_stop(PyObject *module, PyObject *nothing);
+PyObject *sampler_forget(PyObject *module, PyObject *nothing);
+PyObject *sampler_restart(PyObject *module, PyObject *nothing);

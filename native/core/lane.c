@@ -146,3 +146,18 @@ uint32_t lane_without_gil(Ring *ring) {
   if (lane_is_current(ring, thread)) return ring->lane;
   return find_lane(ring, thread, kBySystem);
 }
+
+uint32_t lane_of_thread(Ring *ring, unsigned long ident) {
+  uint32_t serial = ring->serial;
+  PyObject *text = python_call(kDescribeThread, Py_BuildValue("(k)", ident));
+  Py_ssize_t length = 0;
+  const char *bytes = text ? PyUnicode_AsUTF8AndSize(text, &length) : NULL;
+  uint32_t lane = 0;
+  if (recorder_owns(ring, serial)) {
+    lane = atomic_fetch_add(&ring->log->next_lane, 1);
+    if (bytes) log_define(ring->log, kDefineLane, lane, bytes, (size_t)length);
+  }
+  if (bytes == NULL) python_forget_error();
+  Py_XDECREF(text);
+  return lane;
+}

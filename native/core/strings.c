@@ -34,8 +34,8 @@ uint64_t python_forgotten_errors(void) {
 
 PyObject *python_support(Support function) {
   static const char *const names[kSupportFunctions] = {
-      "check_attributes", "decorate",    "describe_lane", "encode_attributes",
-      "rebuild_span",     "refuse_name", "refuse_value",
+      "check_attributes", "decorate",     "describe_lane", "describe_thread", "encode_attributes",
+      "qualified_name",   "rebuild_span", "refuse_name",   "refuse_value",
   };
   static PyObject *functions[kSupportFunctions];
   if (functions[function] == NULL) {

@@ -11,6 +11,14 @@ def nest(
     self_ns: NDArray[np.int64],
     /,
 ) -> None: ...
+def number_paths(
+    parent: NDArray[np.int64],
+    code: NDArray[np.int32],
+    path: NDArray[np.int64],
+    above: NDArray[np.int64],
+    last: NDArray[np.int32],
+    /,
+) -> None: ...
 def cover(
     lane: NDArray[np.int32],
     start_ns: NDArray[np.int64],

@@ -86,6 +86,33 @@ def cover(
             frontiers[number, code] = end
 
 
+def number_paths(
+    parent: NDArray[np.int64],
+    code: NDArray[np.int32],
+    path: NDArray[np.int64],
+    above: NDArray[np.int64],
+    last: NDArray[np.int32],
+    /,
+) -> None:
+    """Write each row's path as a number, and of each number the path above and the last code."""
+    rows = len(parent)
+    _check_columns("number_paths", rows, 64, parent=parent, path=path, above=above)
+    _check_columns("number_paths", rows, 32, code=code, last=last)
+    _refuse("number_paths", code < 0, "has a negative name")
+    below = parent >= np.arange(rows)
+    _refuse("number_paths", below, "has a parent that is not above it")
+
+    paths = path.data
+    numbers: dict[tuple[int, int], int] = {}
+    for row, (around, own) in enumerate(zip(parent.data, code.data, strict=True)):
+        outer = -1 if around < 0 else paths[around]
+        number = numbers.setdefault((outer, own), len(numbers))
+        paths[row] = number
+    for (outer, own), number in numbers.items():
+        above[number] = outer
+        last[number] = own
+
+
 def _check_columns(
     function: str, rows: int, bits: int, **columns: NDArray[np.signedinteger]
 ) -> None:

@@ -45,6 +45,28 @@ def nest(
     return parent, self_ns
 
 
+def number_paths(
+    parent: NDArray[np.int64], code: NDArray[np.int32]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
+    """Return (path, above, last): which path each row has, and what the paths are.
+
+    A row's path is its code and those of the rows around it; `parent` is a row above, or negative
+    for none. Paths have numbers in the order of their first rows: path number i is the one numbered
+    above[i] (-1 for none), and then the code last[i].
+
+    Raises ValueError if a column has the wrong dtype or length, a code is negative or a parent is
+    not above.
+    """
+    rows = len(parent)
+    path, above = np.empty(rows, np.int64), np.empty(rows, np.int64)
+    last = np.empty(rows, np.int32)
+    kernels.number_paths(
+        np.ascontiguousarray(parent), np.ascontiguousarray(code), path, above, last
+    )
+    count = int(path.max(initial=-1)) + 1
+    return path, above[:count], last[:count]
+
+
 def cover(
     lane: NDArray[np.int32],
     start_ns: NDArray[np.int64],

@@ -12,7 +12,7 @@ import sys
 import typer
 
 from strobe._version import __version__
-from strobe.cli import analyse, clean, doctor, export, info, memory, run, summary
+from strobe.cli import analyse, clean, doctor, export, flame, info, memory, run, summary
 from strobe.errors import CommandError, StrobeError, UsageError
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app = typer.Typer(
 app.command("run", cls=run.RunCommand)(run.run)
 app.command("summary")(summary.summary)
 app.command("memory")(memory.memory)
+app.command("flame")(flame.flame)
 app.command("info")(info.info)
 app.command("export")(export.export)
 app.command("analyse")(analyse.analyse)

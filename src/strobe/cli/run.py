@@ -27,11 +27,15 @@ _FACADE = "strobe.mindspore"
 _REPLACE = "strobe.mindspore._replace"
 
 
+_STACK_MODES = (["trace"], ["sample"])
+
+
 class RunCommand(TyperCommand):
     """Leaves everything from the program's name on to the program."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse what comes before the program."""
+        args = list(args)
         start = self._find_program(ctx, args)
         # After a "--" of our own the parser takes nothing for an option, not even the user's "--".
         parsed: list[str] = super().parse_args(ctx, [*args[:start], "--", *args[start:]])
@@ -55,6 +59,8 @@ class RunCommand(TyperCommand):
                 return place
             if argument.startswith("-m"):
                 return place
+            if argument == "--stack" and args[place + 1 : place + 2] not in _STACK_MODES:
+                args.insert(place + 1, "trace")
             place += 2 if argument in with_value else 1
         return len(args)
 
@@ -94,6 +100,24 @@ def run(
         False, "--memory-lines", help="What lines of Python hold; slows allocations down."
     ),
     modules: bool = typer.Option(False, "--modules", help="The layer of each operator."),
+    stack: str | None = typer.Option(
+        None, "--stack", metavar="[sample]", help="Every Python call, or samples of the stacks."
+    ),
+    stack_rate: float | None = typer.Option(
+        None, "--stack-rate", metavar="HZ", help="Samples per second and thread (100)."
+    ),
+    stack_include: str | None = typer.Option(
+        None, "--stack-include", metavar="LIST", help="Only functions of these modules, as in a,b.c"
+    ),
+    stack_exclude: str | None = typer.Option(
+        None, "--stack-exclude", metavar="LIST", help="No functions of these modules."
+    ),
+    stack_min_us: float | None = typer.Option(
+        None, "--stack-min-us", help="Only calls of at least so many microseconds."
+    ),
+    stack_max_depth: int | None = typer.Option(
+        None, "--stack-max-depth", help="Only calls that are nested no deeper."
+    ),
     loading: bool = typer.Option(
         False, "--loading", help="What frameworks tell of data loading only if asked."
     ),
@@ -122,6 +146,8 @@ def run(
 
     Example: strobe run --shapes --memory train.py
 
+    Example: strobe run --stack train.py, then strobe flame strobe_data
+
     Example: strobe run -- torchrun --nproc_per_node 2 train.py
 
     Example: torchrun --nproc_per_node 2 -m strobe run train.py
@@ -147,6 +173,12 @@ def run(
         "hbm_ddr": hbm_ddr or None,
         "pcie": pcie or None,
         "sync_enable": sync or None,
+        "with_stack": {None: None, "trace": True}.get(stack, stack),
+        "stack_rate_hz": stack_rate,
+        "stack_include": None if stack_include is None else stack_include.split(","),
+        "stack_exclude": None if stack_exclude is None else stack_exclude.split(","),
+        "stack_min_us": stack_min_us,
+        "stack_max_depth": stack_max_depth,
     }
     options = {key: value for key, value in asked.items() if value is not None}
     if mindspore:

@@ -77,6 +77,7 @@ def _text(recording: Recording, by: By, sort: str, top: int, *, as_json: bool, a
         "flops": None if rate is None else asdict(rate),
         "peak_allocated": recording.peak_allocated().to_dicts(),
         "operators": rows.head(top).to_dicts(),
+        "functions": recording.functions().head(top).to_dicts(),
         "completeness": recording.completeness().to_dicts(),
     }
     return json.dumps(content, indent=1) + "\n"

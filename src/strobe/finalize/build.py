@@ -20,8 +20,8 @@ from strobe.analysis.operators import in_order, summarise_coded
 from strobe.finalize.batches import Marks, batches_table, take_marks
 from strobe.finalize.foreign import Added, add_foreign
 from strobe.finalize.gather import Gathered, Log, concatenate, gather
+from strobe.finalize.merge import Table, merge
 from strobe.finalize.relations import (
-    Derived,
     allocations,
     derive,
     known,
@@ -30,6 +30,7 @@ from strobe.finalize.relations import (
     read_alive,
     within_memory,
 )
+from strobe.finalize.stacks import gather_calls, split_calls
 from strobe.finalize.steps import steps_table
 from strobe.model.tables import CATEGORIES
 from strobe.model.text import escape
@@ -72,6 +73,7 @@ def build(
     if manifest.clock != "monotonic":
         _set_to_monotonic(log, marks, manifest)
     window = _find_window(manifest, log)
+    called = split_calls(log)
     spans, unfinished = _cut(log, window)
     progress("nesting", 0.3)
     parent, self_ns = nest(spans.lane, spans.start_ns, spans.start_ns + spans.dur_ns)
@@ -79,15 +81,21 @@ def build(
     first(operators)
     number_engine(spans, parent)
     derived = derive(spans, parent, unfinished, log, manifest)
+    stacks_wanted = manifest.wants.get("stacks", {})
+    calls, stacks = gather_calls(called, log, stacks_wanted, window.start_ns, window.end_ns)
+    table = merge(spans, parent, self_ns, unfinished, derived, calls)
     with TableWriter(file_path(into, "spans"), file_schema("spans")) as writer:
-        _write_spans(writer, spans, parent, self_ns, unfinished, log, derived, progress)
+        _write_spans(writer, table, log, progress)
+    for name, columns in vars(stacks).items():
+        _write(into, name, columns)
     _write(into, "operators", dict(operators.to_dict()))
-    _write(into, "links", derived.links)
+    _write(into, "links", table.moved(derived.links, "source", "target"))
     # Another profiler that recorded at the same time may have asked for it.
     asked = manifest.wants.get("memory", False)
     memory = within_memory(log.memory, window.start_ns, window.end_ns if asked else -1)
     alive = read_alive(log_directories if asked else [], window.start_ns)
-    _write(into, "allocations", allocations(memory, spans, log, alive, window.start_ns))
+    allocated = allocations(memory, spans, log, alive, window.start_ns)
+    _write(into, "allocations", table.moved(allocated, "span"))
     _write(
         into, "steps", steps_table(log, manifest, spans, unfinished, window.end_ns, derived.steps)
     )
@@ -96,9 +104,9 @@ def build(
     counters = _within(log.counters, window)
     _write(into, "instants", _points(instants, log, attributes=True))
     _write(into, "counters", _counters(counters, log))
-    _write(into, "collectives", derived.collectives)
+    _write(into, "collectives", table.moved(derived.collectives, "span", "work"))
     marks = marks.between(window.start_ns, window.end_ns)
-    _write(into, "batches", batches_table(marks, spans, log))
+    _write(into, "batches", table.moved(batches_table(marks, spans, log), "span"))
     _write(into, "threads", _threads(log))
     completeness = _completeness(
         manifest,
@@ -108,6 +116,8 @@ def build(
         window=window,
         nameless=log.nameless,
         framework_rows=int(np.count_nonzero(spans.category)) + len(memory.start_ns),
+        call_rows=len(calls.spans) + len(stacks.samples["stack"]),  # type: ignore[arg-type]
+        calls_unfinished=int(calls.unfinished.sum()),
         foreign=foreign,
     )
     _write(into, "completeness", completeness)
@@ -155,7 +165,7 @@ def _set_to_monotonic(log: Log, marks: Marks, manifest: Manifest) -> None:
 
     for lasting in (log.spans, log.steps, marks):
         lasting.dur_ns = moved(lasting.start_ns + lasting.dur_ns) - moved(lasting.start_ns)
-    points = (log.unfinished, log.instants, log.counters, log.memory)
+    points = (log.unfinished, log.instants, log.counters, log.memory, log.samples)
     for part in (log.spans, log.steps, marks, *points):
         part.start_ns = moved(part.start_ns)
     log.memory.owner_ns = moved(log.memory.owner_ns)
@@ -199,16 +209,8 @@ def _operators(spans: Gathered, self_ns: NDArray[np.int64], names: list[str]) ->
     return in_order(named)
 
 
-def _write_spans(
-    writer: TableWriter,
-    spans: Gathered,
-    parent: NDArray[np.int64],
-    self_ns: NDArray[np.int64],
-    unfinished: NDArray[np.bool_],
-    log: Log,
-    derived: Derived,
-    progress: Progress,
-) -> None:
+def _write_spans(writer: TableWriter, table: Table, log: Log, progress: Progress) -> None:
+    spans, parent, self_ns = table.spans, table.parent, table.self_ns
     pids, tids = lane_ids(log)
     for first in range(0, len(spans), ROW_GROUP_ROWS):
         rows = slice(first, first + ROW_GROUP_ROWS)
@@ -218,8 +220,8 @@ def _write_spans(
             {
                 "name": Coded(spans.name[rows], log.names),
                 "category": Coded(spans.category[rows].astype(np.int32), CATEGORIES),
-                "phase": _texts_or_null(derived.phase, rows),
-                "module": _texts_or_null(derived.module, rows),
+                "phase": _texts_or_null(table.phase, rows),
+                "module": _texts_or_null(table.module, rows),
                 "start_ns": spans.start_ns[rows],
                 "dur_ns": spans.dur_ns[rows],
                 "covered_ns": spans.dur_ns[rows] - self_ns[rows],
@@ -230,9 +232,10 @@ def _write_spans(
                 "stream": _numbers_or_null(spans.stream, rows),
                 "correlation": _numbers_or_null(spans.correlation, rows),
                 "sequence": _numbers_or_null(spans.sequence, rows),
-                "flops": None if derived.flops is None else derived.flops[rows],
+                "flops": None if table.flops is None else table.flops[rows],
                 "parent_distance": known(np.where(parent[rows] < 0, -1, numbers - parent[rows])),
-                "unfinished": unfinished[rows],
+                "stack": _numbers_or_null(table.stack, rows),
+                "unfinished": table.unfinished[rows],
                 "attributes": Coded(spans.attributes[rows], log.attributes),
             }
         )
@@ -309,6 +312,8 @@ def _completeness(
     window: _Window,
     nameless: int,
     framework_rows: int,
+    call_rows: int,
+    calls_unfinished: int,
     foreign: Mapping[str, Added],
 ) -> dict[str, Column]:
     gaps = [gap for process in processes for gap in process.gaps]
@@ -336,7 +341,8 @@ def _completeness(
         {
             "source": name,
             "source_class": report["source_class"],
-            "collected": report["facts"].get("collected", framework_rows),
+            "collected": _collected(name, report, framework_rows, call_rows),
+            "unfinished": calls_unfinished if name == "python_calls" else None,
             "drain_ns": report["facts"].get("own_cpu_ns"),
             "clock_residual_ns": foreign.get(name, Added()).residual_ns,
             "note": "; ".join([_way(report), *foreign.get(name, Added()).notes]),
@@ -353,6 +359,12 @@ def _completeness(
         name: pl.Series([row.get(name) for row in rows], dtype=dtype)
         for name, dtype in empty_row.schema.items()
     }
+
+
+def _collected(name: str, report: Mapping[str, Any], framework_rows: int, call_rows: int) -> int:
+    rows = call_rows if name == "python_calls" else framework_rows
+    collected: int = report["facts"].get("collected", rows)
+    return collected
 
 
 def _way(report: Mapping[str, Any]) -> str:

@@ -93,6 +93,17 @@ class Steps:
 
 
 @dataclass
+class Samples:
+    """Stacks of threads at some instants, of all processes."""
+
+    start_ns: Ints
+    interval_ns: Ints
+    lane: NDArray[np.int32]
+    stack: Ints  # place in `stacks`
+    stacks: list[tuple[int, int, int]]  # place of the stack above or -1, name, attributes or -1
+
+
+@dataclass
 class Log:
     """A whole log: all processes, names and lanes numbered once."""
 
@@ -102,6 +113,7 @@ class Log:
     counters: Gathered
     steps: Steps
     memory: Memory
+    samples: Samples
     names: list[str]
     attributes: list[str]
     lanes: list[dict[str, Any]]
@@ -120,6 +132,7 @@ def gather(processes: Iterable[ProcessLog]) -> Log:
     }
     steps: list[Steps] = []
     memory: list[Memory] = []
+    samples: list[Samples] = []
     logs = [(process, _by_kind(process.records)) for process in processes]
     with_details = any(layout.KIND_DETAIL in kinds for _, kinds in logs)
     for process, kinds in logs:
@@ -128,6 +141,7 @@ def gather(processes: Iterable[ProcessLog]) -> Log:
         if with_details:
             spans.sequence, spans.thread = _details(process.records)
         memory.append(translate.memory(kinds[layout.KIND_MEMORY]))
+        samples.append(translate.samples(kinds[layout.KIND_SAMPLE]))
         parts["spans"].append(spans)
         parts["instants"].append(translate.columns(kinds[layout.KIND_INSTANT]))
         parts["counters"].append(translate.columns(kinds[layout.KIND_COUNTER]))
@@ -146,6 +160,7 @@ def gather(processes: Iterable[ProcessLog]) -> Log:
         **merged,
         steps=_concatenate_steps(steps),
         memory=concatenate_memory(memory),
+        samples=_concatenate_samples(samples),
         names=list(names.numbers),
         attributes=list(attributes.numbers),
         lanes=lanes,
@@ -203,6 +218,45 @@ class _Translation:
             window=_column(records, "window", "<u2"),
             process=[self._prefix] * len(lanes),
         )
+
+    def samples(self, records: list[Records]) -> Samples:
+        ids = _column(records, "name", "<u4")
+        places: dict[int, int] = {0: -1}
+        stacks: list[tuple[int, int, int]] = []
+        for stack_id in np.unique(ids).tolist():
+            self._add_stack(stack_id, places, stacks)
+        known = np.unique(ids)
+        place_of = np.array([places[stack_id] for stack_id in known.tolist()], np.int64)
+        return Samples(
+            start_ns=_column(records, "start_ns", "<u8").view(np.int64),
+            interval_ns=_column(records, "dur_ns", "<u8").view(np.int64),
+            lane=_look_up(self._lane_of, _column(records, "lane", "<u4")),
+            stack=place_of[np.searchsorted(known, ids)],
+            stacks=stacks,
+        )
+
+    def _add_stack(
+        self, stack_id: int, places: dict[int, int], stacks: list[tuple[int, int, int]]
+    ) -> None:
+        """Give a stack a place, those above it first: its text is three numbers."""
+        chain = []
+        while stack_id not in places:
+            above, name, attributes = map(int, self._strings.get(stack_id, "0 0 0").split())
+            chain.append((stack_id, name, attributes))
+            places[stack_id] = -1  # should the log be damaged, no stack is above itself
+            stack_id = above
+        above_place = places[stack_id]
+        for number, name, attributes in reversed(chain):
+            text = self._strings.get(attributes)
+            places[number] = len(stacks)
+            stacks.append(
+                (
+                    above_place,
+                    self._names.number(escape(self._strings.get(name, LOST_NAME))),
+                    -1 if text is None else self._attributes.number(text),
+                )
+            )
+            above_place = places[number]
 
     def _texts(
         self, ids: NDArray[np.uint32], texts: Texts, form: Callable[[str], str]
@@ -372,6 +426,27 @@ def concatenate_memory(parts: list[Memory]) -> Memory:
         lane=column("lane", np.int32),
         reserved=column("reserved", np.int64),
         owner_ns=column("owner_ns", np.int64),
+    )
+
+
+def _concatenate_samples(parts: list[Samples]) -> Samples:
+    def column(name: str, dtype: type) -> NDArray[Any]:
+        return np.concatenate([getattr(part, name) for part in parts] or [np.zeros(0, dtype)])
+
+    stacks: list[tuple[int, int, int]] = []
+    for part in parts:
+        first = len(stacks)
+        part.stack = np.where(part.stack < 0, -1, part.stack + first)
+        stacks += [
+            (above + first if above >= 0 else -1, name, attributes)
+            for above, name, attributes in part.stacks
+        ]
+    return Samples(
+        start_ns=column("start_ns", np.int64),
+        interval_ns=column("interval_ns", np.int64),
+        lane=column("lane", np.int32),
+        stack=column("stack", np.int64),
+        stacks=stacks,
     )
 
 

@@ -280,7 +280,7 @@ def allocations(
     """Return the rows of `allocations`: those alive at the start first, then by time."""
     order = np.argsort(memory.start_ns, kind="stable")
     pids, tids = lane_ids(log)
-    owner = _owners(memory, spans)[order]
+    owner = innermost_open(memory.owner_ns, memory.lane, spans)[order]
     events = pl.DataFrame(
         {
             "start_ns": memory.start_ns[order],
@@ -326,14 +326,14 @@ def _balance(rows: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([rows, unseen], how="diagonal").sort("order")
 
 
-def _owners(memory: Memory, spans: Gathered) -> Rows:
-    """Return the row of the innermost span open at each event in its lane, -1 for none."""
-    if len(memory.start_ns) == 0:
+def innermost_open(time_ns: Rows, lanes: NDArray[np.int32], spans: Gathered) -> Rows:
+    """Return the row of the innermost span open at each of these times in a lane, -1 for none."""
+    if len(time_ns) == 0:
         return np.zeros(0, np.int64)
     # An event is a span without length; one that begins with a span is inside it.
-    start_ns = np.concatenate([spans.start_ns, memory.owner_ns])
-    end_ns = np.concatenate([spans.start_ns + spans.dur_ns, memory.owner_ns])
-    lane = np.concatenate([spans.lane, memory.lane])
+    start_ns = np.concatenate([spans.start_ns, time_ns])
+    end_ns = np.concatenate([spans.start_ns + spans.dur_ns, time_ns])
+    lane = np.concatenate([spans.lane, lanes])
     order = np.lexsort((-end_ns, start_ns))
     parent, _ = nest(lane[order], start_ns[order], end_ns[order])
     is_event = np.append(order >= len(spans), True)

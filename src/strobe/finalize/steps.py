@@ -32,9 +32,10 @@ def steps_table(
     mine = np.array([own in prefix for prefix in marks.process], bool)
     mine &= marks.window == manifest.window
     if not mine.any():
-        if derived is not None and not derived.is_empty() and SPAN_NAME not in log.names:
+        chosen = _named(log, spans)
+        if derived is not None and not derived.is_empty() and not len(chosen):
             return dict(derived.to_dict())
-        return _from_spans(log, spans, unfinished)
+        return _from_spans(chosen, spans, unfinished)
     samples = marks.samples[mine].astype(np.int64)
     request = marks.request[mine]
     rows = pl.DataFrame(
@@ -66,9 +67,15 @@ def steps_table(
     return dict(rows.sort("start_ns").to_dict())
 
 
-def _from_spans(log: Log, spans: Gathered, unfinished: NDArray[np.bool_]) -> dict[str, Column]:
+def _named(log: Log, spans: Gathered) -> NDArray[np.intp]:
+    """Return the rows of the spans named step; the name may be a Python function's alone."""
     number = log.names.index(SPAN_NAME) if SPAN_NAME in log.names else -1
-    chosen = np.flatnonzero(spans.name == number)
+    return np.flatnonzero(spans.name == number)
+
+
+def _from_spans(
+    chosen: NDArray[np.intp], spans: Gathered, unfinished: NDArray[np.bool_]
+) -> dict[str, Column]:
     return {
         "step": np.arange(len(chosen), dtype=np.int64),
         "kind": pl.Series(["span"] * len(chosen), dtype=pl.String),

@@ -56,6 +56,7 @@ CATEGORIES = (
     "runtime",  # a call that launches work on a device
     "compile",  # a framework making programs of the user's functions
     "gc",  # Python collecting garbage
+    "python",  # a call of a Python function, or of a C function by one
 )
 """What a span is; its place here is the number that records carry."""
 
@@ -80,6 +81,7 @@ SPANS = _table(
     sequence=("int64", "the framework's number for a differentiable operator and its backward"),
     flops=("int64", "floating-point operations, null where unknown or not asked for"),
     parent=("int64", "row of the innermost span of the lane that contains it, null for none"),
+    stack=("int64", "row in `stacks` of the calls that led to it; null where unknown or not asked"),
     unfinished=("bool", "it had not ended when the recording did"),
     attributes=(
         "string",
@@ -89,7 +91,8 @@ SPANS = _table(
 
 OPERATORS = _table(
     "operators",
-    "One row per span name, the largest self time first: a summary of `spans`, made once.",
+    "One row per span name, the largest self time first: a summary of `spans`, made once. Calls of "
+    "Python functions are left out: Recording.functions() has them.",
     name=("string", "name"),
     calls=("int64", "how many spans have it, nested ones included"),
     total_ns=("int64", "time in which at least one was open, lane by lane: recursion counts once"),
@@ -226,6 +229,34 @@ BATCHES = _table(
     outer=("int64", "row in `batches` of the wait that this one was a part of, null for none"),
 )
 
+STACKS = _table(
+    "stacks",
+    "One row per distinct stack of Python calls: a function, and the stack that called it.",
+    parent=("int64", "row of the stack that called it, always above; null for the outermost"),
+    frame=("int64", "row in `frames` of the function"),
+    depth=("int64", "how many calls it has, itself included"),
+)
+
+FRAMES = _table(
+    "frames",
+    "One row per function in a stack.",
+    name=("string", "qualified name; of a C function its type or nothing, and its name"),
+    file=("string", "where its code is, as Python names it; null for a C function"),
+    line=("int64", "first line of its code; null for a C function"),
+    module=("string", "module, null where unknown"),
+)
+
+SAMPLES = _table(
+    "samples",
+    "One row per thread and instant at which its stack was looked at, by time.",
+    start_ns=("int64", "when"),
+    interval_ns=("int64", "time since the instant before: what the row stands for"),
+    pid=("int64", "process"),
+    tid=("int64", "thread, null where Python does not know it"),
+    lane=("int32", "row in `threads`"),
+    stack=("int64", "row in `stacks`"),
+)
+
 THREADS = _table(
     "threads",
     "One row per lane: a thread, or one Python context (an asyncio task) of a thread.",
@@ -263,6 +294,6 @@ TABLES: Mapping[str, Table] = {
     table.name: table
     for table in (
         *(SPANS, OPERATORS, STEPS, INSTANTS, COUNTERS, LINKS, ALLOCATIONS, COLLECTIVES),
-        *(BATCHES, MEMORY_LINES, THREADS, METADATA, COMPLETENESS),
+        *(BATCHES, STACKS, FRAMES, SAMPLES, MEMORY_LINES, THREADS, METADATA, COMPLETENESS),
     )
 }

@@ -69,9 +69,69 @@ def describe_lane(tid: int, context: int) -> str:
     if threading is None:
         name = "MainThread"
     else:
-        thread = threading._active.get(threading.get_ident())
+        thread = threading._active.get(threading.get_ident()) or _starting_thread(threading)
         name = thread.name if thread is not None else f"thread {tid}"
     return json.dumps({"tid": tid, "thread": name, "context": context})
+
+
+def _starting_thread(threading: Any) -> Any:
+    """Return the Thread that is just beginning to run here and not yet listed, None for none."""
+    frame: Any = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+    begins = frame.f_code is threading.Thread._bootstrap.__code__
+    return frame.f_locals["self"] if begins else None
+
+
+def describe_thread(ident: int) -> str:
+    """Return the definition of a lane for another thread, by threading's number for it."""
+    threading = sys.modules.get("threading")
+    thread = threading._active.get(ident) if threading is not None else None
+    tid = getattr(thread, "native_id", None)
+    name = thread.name if thread is not None else "MainThread" if threading is None else "thread"
+    return json.dumps({"tid": tid, "thread": name, "context": 0})
+
+
+def qualified_name(code: Any, module_globals: dict[str, Any] | None) -> str | None:
+    """Return the qualified name of a code object as Python 3.10 lets us find it, None if unknown.
+
+    Functions know it, code objects do not: all functions that the module's names lead to are looked
+    at, and what is defined in them.
+    """
+    for value in list((module_globals or {}).values()):
+        found = _find_qualified(code, value, 0)
+        if found is not None:
+            return found
+    return None
+
+
+def _find_qualified(code: Any, value: Any, depth: int) -> str | None:
+    function = getattr(value, "__func__", value) if type(value) in _WRAPPERS else value
+    if type(function) is _FUNCTION:
+        return _find_inside(code, function.__code__, function.__qualname__)
+    if isinstance(value, type) and depth < 4:
+        for member in list(vars(value).values()):
+            members = (member.fget, member.fset) if type(member) is property else (member,)
+            for each in members:
+                found = _find_qualified(code, each, depth + 1)
+                if found is not None:
+                    return found
+    return None
+
+
+def _find_inside(code: Any, outer: Any, name: str) -> str | None:
+    if outer is code:
+        return name
+    for constant in outer.co_consts:
+        if type(constant) is type(code):
+            found = _find_inside(code, constant, f"{name}.<locals>.{constant.co_name}")
+            if found is not None:
+                return found
+    return None
+
+
+_FUNCTION = type(describe_thread)
+_WRAPPERS = (staticmethod, classmethod)
 
 
 def rebuild_span(name: str, attributes: dict[str, Any]) -> Any:

@@ -13,6 +13,41 @@ from strobe.store import places
 
 
 @dataclass(frozen=True, kw_only=True)
+class Stacks:
+    """What is asked for of Python's calls; false if nothing is. `|` is the union."""
+
+    traced: bool = False
+    rate_hz: float = 0.0
+    """How often stacks are sampled; 0: they are not."""
+    include: tuple[str, ...] = ()
+    """Modules whose functions are recorded, with all inside them; none: all modules."""
+    exclude: tuple[str, ...] = ()
+    min_ns: int = 0
+    """Shorter calls are left out."""
+    max_depth: int = 0
+    """So are those that are nested deeper; 0: none are."""
+
+    def __bool__(self) -> bool:
+        """Say whether anything is asked for."""
+        return self.traced or self.rate_hz > 0
+
+    def __or__(self, other: Stacks) -> Stacks:
+        """Return what either asks for: filters let pass what one of them does."""
+        if not (self and other):
+            return self or other
+        both = bool(self.include and other.include)
+        depths = (self.max_depth, other.max_depth)
+        return Stacks(
+            traced=self.traced or other.traced,
+            rate_hz=max(self.rate_hz, other.rate_hz),
+            include=tuple(dict.fromkeys(self.include + other.include)) if both else (),
+            exclude=tuple(name for name in self.exclude if name in other.exclude),
+            min_ns=min(self.min_ns, other.min_ns),
+            max_depth=max(depths) if all(depths) else 0,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Wants:
     """What the profilers that record now ask of their sources; `|` is the union."""
 
@@ -27,11 +62,12 @@ class Wants:
     hbm: bool = False
     pcie: bool = False
     sync: bool = False
+    stacks: Stacks = Stacks()
 
     def __or__(self, other: Wants) -> Wants:
         """Return what either asks for."""
         names = [each.name for each in fields(self)]
-        return Wants(**{name: getattr(self, name) or getattr(other, name) for name in names})
+        return Wants(**{name: getattr(self, name) | getattr(other, name) for name in names})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,5 +144,8 @@ class Source(Protocol):
     def open(self, wants: Wants, log: Path) -> None:
         """Record into the log that is being written, or go on with other wants."""
 
-    def close(self, log: Path, remaining: Wants | None) -> Report:
-        """A window ends; `remaining` is what those still open want, None if there are none."""
+    def close(self, log: Path, remaining: Wants | None) -> Report | None:
+        """A window ends; `remaining` is what those still open want, None if there are none.
+
+        Returns None where nothing was asked of this source.
+        """

@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
@@ -50,6 +51,7 @@ _LOADER_COLUMNS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "queue": lambda row: "-" if row["queue"] is None else f"{row['queue']:.1f}",
 }
 _NARROWEST_NAME = 24
+_WIDE = 90
 
 
 def sort_operators(operators: pl.DataFrame, sort: str) -> pl.DataFrame:
@@ -80,6 +82,26 @@ def operator_table(operators: pl.DataFrame, top: int, width: int) -> Table:
     rest = f"{hidden} more rows; " if hidden else ""
     busy = format_ns(int(operators["self_ns"].sum()))
     table.caption = f"{rest}share: of the {busy} spent in spans"
+    return table
+
+
+def functions_table(functions: pl.DataFrame, top: int, width: int) -> Table:
+    """Return the first `top` of Python's functions (Recording.functions), `width` wide."""
+    rows = list(functions.head(top).iter_rows(named=True))
+    table = new_table("Python functions", "function", "calls", "self", "share", "total")
+    for row in rows:
+        file = "" if row["file"] is None else f" ({PurePath(row['file']).name}:{row['line']})"
+        table.add_row(
+            Text(printable(row["name"] + (file if width >= _WIDE else ""))),
+            format_count(row["calls"]),
+            format_ns(row["self_ns"]),
+            format_share(row["share"]),
+            format_ns(row["total_ns"]),
+        )
+    hidden = functions.height - len(rows)
+    rest = f"{hidden} more functions; " if hidden else ""
+    busy = format_ns(int(functions["self_ns"].sum()))
+    table.caption = f"{rest}share: of the {busy} spent in Python's functions, all threads together"
     return table
 
 
@@ -220,6 +242,7 @@ class Summary:
     """What a summary shows, as tables."""
 
     operators: pl.DataFrame
+    functions: pl.DataFrame
     steps: pl.DataFrame
     phases: pl.DataFrame
     breakdown: pl.DataFrame
@@ -255,7 +278,10 @@ def _print_summary(summary: Summary, console: Console) -> None:
         console.print(flops_line(summary.flops), markup=False)
     if summary.peaks.height:
         console.print(peaks_line(summary.peaks), markup=False)
-    console.print(operator_table(summary.operators, summary.top, console.width))
+    if summary.operators.height or not summary.functions.height:
+        console.print(operator_table(summary.operators, summary.top, console.width))
+    if summary.functions.height:
+        console.print(functions_table(summary.functions, summary.top, console.width))
     for source in summary.completeness:
         console.print(completeness_line(source), markup=False)
 

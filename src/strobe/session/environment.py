@@ -26,6 +26,8 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
         "must be a list of integers, or null",
     ),
     "with_stack": (lambda value: isinstance(value, (bool, str)), "must be true, false or a string"),
+    "stack_include": (lambda value: isinstance(value, list), "must be a list of strings"),
+    "stack_exclude": (lambda value: isinstance(value, list), "must be a list of strings"),
     "sync_enable": (
         lambda value: value is None or isinstance(value, bool),
         "must be true, false or null",

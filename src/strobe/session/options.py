@@ -13,21 +13,19 @@ from typing import Any, Literal
 from strobe.errors import UsageError
 from strobe.record.clocks import CLOCKS, Clock
 from strobe.record.schedule import Schedule, as_schedule
-from strobe.record.source import Report, Wants
+from strobe.record.source import Report, Stacks, Wants
 
 MAX_BYTES = 4 << 30
 MAX_MEMORY_BYTES = 256 << 20
+STACK_RATE_HZ = 100.0
+_MOST_HZ = 1000
 
-# Options whose sources are not there yet: accepted, and answered in the capability report.
-LATER = {
-    "with_stack": "Python calls are not recorded yet",
-}
 # Where strobe.watch is, which is imported by those who use it.
 _WATCH = "strobe.sources.watch"
 # Options that ask something of a source.
 ASKED_OF_SOURCES = (
     *("record_shapes", "with_flops", "with_modules", "profile_memory", "data_process"),
-    *("activities", "memory_lines", "hardware", "hbm_ddr", "pcie", "sync_enable"),
+    *("activities", "with_stack", "memory_lines", "hardware", "hbm_ddr", "pcie", "sync_enable"),
 )
 
 
@@ -56,7 +54,12 @@ class Options:
     with_modules: bool = False
     profile_memory: bool = False
     memory_lines: bool = False
-    with_stack: bool | str = False
+    with_stack: bool | Literal["sample"] = False
+    stack_rate_hz: float = STACK_RATE_HZ
+    stack_include: Sequence[str] = ()
+    stack_exclude: Sequence[str] = ()
+    stack_min_us: float = 0
+    stack_max_depth: int | None = None
     data_process: bool = False
     hardware: bool = False
     hbm_ddr: bool = False
@@ -85,6 +88,21 @@ class Options:
         for name in _SWITCHES:
             if not isinstance(getattr(self, name), bool):
                 self._refuse(name, "must be True or False")
+        self._check_stack()
+
+    def _check_stack(self) -> None:
+        if not isinstance(self.with_stack, bool) and self.with_stack != "sample":
+            self._refuse("with_stack", "must be True, False or 'sample'")
+        rate = self.stack_rate_hz
+        if not _is_positive(rate, (int, float)) or rate > _MOST_HZ:
+            self._refuse("stack_rate_hz", f"must be a number above 0 and up to {_MOST_HZ}")
+        for name in ("stack_include", "stack_exclude"):
+            if not _are_names(getattr(self, name)):
+                self._refuse(name, "must be a list of names of modules")
+        if self.stack_min_us != 0 and not _is_positive(self.stack_min_us, (int, float)):
+            self._refuse("stack_min_us", "must be a number of 0 or more")
+        if self.stack_max_depth is not None and not _is_positive(self.stack_max_depth, (int,)):
+            self._refuse("stack_max_depth", "must be an int above 0, or None")
 
     def _refuse(self, name: str, rule: str) -> None:
         message = f"Profiler({name}={getattr(self, name)!r}): {name} {rule}"
@@ -115,11 +133,22 @@ class Options:
             hbm=self.hbm_ddr,
             pcie=self.pcie,
             sync=self.sync_enable is True,
+            stacks=self._stacks,
         )
 
-    def missing(self) -> dict[str, str]:
-        """Return what was asked for and cannot be collected: option to reason."""
-        return {name: reason for name, reason in LATER.items() if self._asks_for(name)}
+    @property
+    def _stacks(self) -> Stacks:
+        if not self.with_stack:
+            return Stacks()
+        sampled = self.with_stack == "sample"
+        return Stacks(
+            traced=not sampled,
+            rate_hz=self.stack_rate_hz if sampled else 0.0,
+            include=tuple(self.stack_include),
+            exclude=tuple(self.stack_exclude),
+            min_ns=round(self.stack_min_us * 1000),
+            max_depth=self.stack_max_depth or 0,
+        )
 
     def unanswered(
         self, reports: Mapping[str, Report], answers: Mapping[str, Set[str]]
@@ -155,6 +184,14 @@ def _reason(report: Report, option: str) -> str | None:
 
 def _is_positive(value: object, kinds: tuple[type, ...]) -> bool:
     return isinstance(value, kinds) and not isinstance(value, bool) and value > 0  # type: ignore[operator]
+
+
+def _are_names(value: object) -> bool:
+    return (
+        isinstance(value, Sequence)
+        and not isinstance(value, str)
+        and all(isinstance(name, str) and name for name in value)
+    )
 
 
 def _are_ranks(value: object) -> bool:

@@ -20,7 +20,7 @@ from strobe.record.ranks import Place, find_place
 from strobe.record.schedule import CHANGES, State
 from strobe.session import ending
 from strobe.session.handlers import Export
-from strobe.session.options import MAX_BYTES, MAX_MEMORY_BYTES, Options
+from strobe.session.options import MAX_BYTES, MAX_MEMORY_BYTES, STACK_RATE_HZ, Options
 from strobe.session.round import Destination, Round, open_round
 from strobe.sources import manager as sources
 
@@ -59,6 +59,10 @@ class Profiler:
         hardware: processor, memory, disk and network of the process, its children and the system,
             garbage collections, NVIDIA's devices. hbm_ddr, pcie: memory and bus of these alone.
         sync_enable: let the host wait for each operator on a device.
+        with_stack: True for every call of a Python or C function, "sample" for stacks of all
+            threads at stack_rate_hz (100) instead; each operator then has the stack that called it.
+        stack_include, stack_exclude, stack_min_us, stack_max_depth: of these modules only, not of
+            these; calls of at least this time, and nested no deeper than this.
         activities and the rest: what is asked for and cannot be had here is answered with a line
             and in the recording's completeness.
     """
@@ -81,7 +85,12 @@ class Profiler:
         with_modules: bool = False,
         profile_memory: bool = False,
         memory_lines: bool = False,
-        with_stack: bool | str = False,
+        with_stack: bool | Literal["sample"] = False,
+        stack_rate_hz: float = STACK_RATE_HZ,
+        stack_include: Sequence[str] = (),
+        stack_exclude: Sequence[str] = (),
+        stack_min_us: float = 0,
+        stack_max_depth: int | None = None,
         data_process: bool = False,
         hardware: bool = False,
         hbm_ddr: bool = False,
@@ -129,7 +138,7 @@ class Profiler:
             self._finished = []
             self._step = 0
             self._state = State.CLOSED
-            self._report_missing()
+            self._report_clock()
             state = self._state_of(0)
             sources.enter(self._on_step)
             with contextlib.ExitStack() as undo:
@@ -383,10 +392,9 @@ class Profiler:
         except Exception:  # the handler's, and the program must go on
             show(f"on_trace_ready failed, the recording is kept:\n{traceback.format_exc()}")
 
-    def _report_missing(self) -> None:
+    def _report_clock(self) -> None:
         if self._clock_problem:
             self._warn_once(f"clock='tsc' cannot be had ({self._clock_problem}): monotonic it is")
-        self._report(self._options.missing())
 
     def _report(self, missing: Mapping[str, str]) -> None:
         for option, reason in missing.items():

@@ -17,6 +17,7 @@ from strobe.store import manifest, places
 if TYPE_CHECKING:
     import polars as pl
 
+    from strobe.analysis.flame import Flame
     from strobe.analysis.flops import FlopsRate
     from strobe.finalize.build import Progress
     from strobe.reports.text import Summary
@@ -95,6 +96,18 @@ class Recording:
         """Batches that loaders handed out, and the wait for each (docs/tables.md)."""
         return self._scan("batches")
 
+    def stacks(self) -> pl.LazyFrame:
+        """One row per distinct stack of Python calls (docs/tables.md)."""
+        return self._scan("stacks")
+
+    def frames(self) -> pl.LazyFrame:
+        """One row per function in a stack."""
+        return self._scan("frames")
+
+    def samples(self) -> pl.LazyFrame:
+        """One row per thread and instant at which its stack was sampled."""
+        return self._scan("samples")
+
     def threads(self) -> pl.LazyFrame:
         """One row per lane: a thread, or one Python context of a thread."""
         return self._scan("threads")
@@ -116,6 +129,34 @@ class Recording:
         early = None if self._opening is None else self._opening.operators()
         return self._scan("operators").collect() if early is None else early
 
+    def functions(self) -> pl.DataFrame:
+        """One row per function that was called or sampled, the largest self time first.
+
+        Columns: name, file, line, module, calls (samples where it was sampled), total_ns, self_ns,
+        share (of the self time of all).
+        """
+        import polars as pl
+
+        from strobe.analysis.functions import function_summary
+
+        columns = ("lane", "start_ns", "dur_ns", "self_ns", "stack")
+        is_call = pl.col("category") == "python"
+        calls = self.spans().filter(is_call).select(columns).collect()
+        tables = (self.samples(), self.stacks(), self.frames())
+        return function_summary(calls, *(table.collect() for table in tables))
+
+    def flame(self) -> Flame:
+        """Return where the time went, stack by stack: what `strobe flame` draws.
+
+        Of Python's calls and the spans among them; of samples; or of spans alone.
+        """
+        from strobe.analysis.flame import flame
+
+        columns = ("name", "category", "device", "lane", "start_ns", "dur_ns", "stack")
+        spans = self.spans().select(columns).collect()
+        tables = (self.threads(), self.stacks(), self.frames(), self.samples())
+        return flame(spans, *(table.collect() for table in tables))
+
     def operators_by(self, column: Literal["thread", "step", "module"]) -> pl.DataFrame:
         """One row per thread, step or module, and span name: as operators(), that column first.
 
@@ -124,18 +165,24 @@ class Recording:
         from strobe.analysis.operators import operator_summary_by
         from strobe.analysis.steps import number_steps
 
+        every = self._collect_others().lazy()
         if column == "step":
-            spans = number_steps(self.spans().collect(), self.steps().collect()).lazy()
+            spans = number_steps(every.collect(), self.steps().collect()).lazy()
         elif column == "thread":
-            spans = self.spans().join(
-                self.threads().select("lane", "thread"), on="lane", how="left"
-            )
+            spans = every.join(self.threads().select("lane", "thread"), on="lane", how="left")
         elif column == "module":
-            spans = self.spans()
+            spans = every
         else:
             message = f"operators_by({column!r}): must be 'thread', 'step' or 'module'"
             raise UsageError(message)
         return operator_summary_by(spans, column).collect()
+
+    def _collect_others(self, *columns: str) -> pl.DataFrame:
+        """Return the spans but for Python's calls, as if these had not been recorded."""
+        from strobe.analysis.functions import without_calls
+
+        spans = self.spans()
+        return without_calls((spans.select(columns) if columns else spans).collect())
 
     def step_statistics(self) -> pl.DataFrame:
         """How long the steps took: count, mean, percentiles, the slowest; unfinished ones left out.
@@ -156,7 +203,7 @@ class Recording:
         from strobe.analysis.phase_times import phase_summary, phase_times
 
         columns = ("category", "phase", "lane", "pid", "tid", "start_ns", "dur_ns", "parent")
-        spans = self.spans().select(columns).collect()
+        spans = self._collect_others(*columns)
         return phase_summary(phase_times(spans, self.steps().collect()))
 
     def loaders(self) -> pl.DataFrame:
@@ -183,7 +230,7 @@ class Recording:
         """
         from strobe.analysis.flops import flops_rate
 
-        spans = self.spans().select("start_ns", "dur_ns", "parent", "flops").collect()
+        spans = self._collect_others("category", "start_ns", "dur_ns", "parent", "flops")
         return flops_rate(spans, self.steps().collect())
 
     def peak_allocated(self) -> pl.DataFrame:
@@ -222,11 +269,13 @@ class Recording:
     def breakdown(self, of: str) -> pl.DataFrame:
         """Where the time of the spans named `of` goes: their direct children and the rest.
 
+        Python's calls take part only where no other span has the name.
         Columns: name, calls, total_ns, per_parent_ns, share (of the time of the `of` spans).
         """
         from strobe.analysis.breakdown import phase_breakdown
 
-        return phase_breakdown(self.spans(), of).collect()
+        parts = phase_breakdown(self._collect_others().lazy(), of).collect()
+        return parts if parts.height else phase_breakdown(self.spans(), of).collect()
 
     def summary(
         self,
@@ -263,6 +312,7 @@ class Recording:
         phases = self.phases()
         return Summary(
             operators=sort_operators(operators, sort),
+            functions=self.functions(),
             steps=self.step_statistics(),
             phases=phases,
             breakdown=self._break_steps_down(user_spans_only=phases.height > 0),
@@ -276,7 +326,7 @@ class Recording:
         """Where phases are known, operators are no news: only what the user named is."""
         from strobe.analysis.steps import step_breakdown, user_spans
 
-        spans, steps = self.spans().collect(), self.steps().collect()
+        spans, steps = self._collect_others(), self.steps().collect()
         if not user_spans_only:
             return step_breakdown(spans, steps)
         parts = step_breakdown(user_spans(spans), steps)

@@ -181,7 +181,6 @@ def _describe(
         window=next(_numbers) & 0xFFFF,
         max_seconds=options.max_seconds,
         span_cost_ns=max(0.0, recorder.core.calibrate()),
-        missing=options.missing(),
         wants=asdict(options.wants),
         exports=exports,
         metadata={

@@ -39,6 +39,7 @@ OWN_SOURCES: dict[str, tuple[str, Callable[[Wants], bool]]] = {
         "strobe.sources.host.source",
         lambda wants: any(getattr(wants, name) for name in _OF_HOST),
     ),
+    "python_calls": ("strobe.sources.python_calls.source", lambda wants: bool(wants.stacks)),
 }
 
 

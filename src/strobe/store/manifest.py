@@ -66,7 +66,7 @@ class Manifest:
     span_cost_ns: float = 0.0
     stats: dict[str, int] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)
-    wants: dict[str, bool] = field(default_factory=dict)
+    wants: dict[str, Any] = field(default_factory=dict)
     """What was asked of sources: see strobe.record.source.Wants."""
     sources: dict[str, dict[str, Any]] = field(default_factory=dict)
     """How each source recorded: see strobe.record.source.Report."""

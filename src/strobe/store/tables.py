@@ -19,7 +19,10 @@ from strobe.store.parquet import ColumnType
 _STORED_AS = {"self_ns": "covered_ns", "parent": "parent_distance"}
 _ROW = "row"
 # Tables that recordings of the first versions do not have.
-_NOT_IN_THE_FIRST = {"links", "allocations", "collectives", "batches", "memory_lines"}
+_NOT_IN_THE_FIRST = {
+    *("links", "allocations", "collectives", "batches", "memory_lines"),
+    *("stacks", "frames", "samples"),
+}
 _POLARS = {
     "int64": pl.Int64,
     "int32": pl.Int32,

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Python's calls as a source: hooks while a window wants them traced, a sampler while sampled."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from strobe.model.tables import CATEGORIES
+from strobe.record import recorder
+from strobe.record.clocks import counter_problem
+from strobe.record.source import Report, Stacks, Wants
+
+# The functions of strobe itself are never recorded.
+_OURS = str(Path(__file__).resolve().parents[2]) + os.sep
+_CATEGORY = CATEGORIES.index("python")
+# Of sys.monitoring. 2 is meant for profilers and comes last: cProfile takes no other, and fails
+# where it is taken.
+_TOOLS = (3, 4, 2)
+_FALLBACK_HZ = 100.0
+
+
+class PythonCallsSource:
+    """Calls of Python and C functions, or samples of all threads' stacks (class A)."""
+
+    name = "python_calls"
+    framework = "python_calls"
+    answers = frozenset({"with_stack"})
+
+    def __init__(self) -> None:
+        self._wants = Stacks()
+        self._tool: int | None = None
+        self._tracing = False
+        self._sampling = False
+        self._problem: str | None = None
+        self._watches_forks = False
+
+    def examine(self) -> dict[str, Any]:
+        """Return how calls would be recorded here."""
+        problem = _problem()
+        if problem is not None:
+            return {"path": "none", "reason": problem}
+        return {"path": _PATH, "reason": _REASON}
+
+    def attach(self) -> None:
+        """Nothing yet: the hooks come when a window asks for calls."""
+
+    def detach(self) -> None:
+        """Nothing is left that a window did not take with it."""
+        self._stop()
+
+    def open(self, wants: Wants, log: Path) -> None:  # noqa: ARG002
+        """Record what is wanted from now on."""
+        self._wants = stacks = wants.stacks
+        if not stacks or _problem() is not None:
+            return
+        self._watch_forks()
+        self._problem = None
+        if stacks.traced:
+            self._trace(stacks)
+        rate_hz = stacks.rate_hz or (_FALLBACK_HZ if self._problem else 0.0)
+        if rate_hz:
+            if not self._sampling:
+                recorder.core.sampler_forget()
+            recorder.core.sampler_start(rate_hz, _OURS)
+            self._sampling = True
+
+    def close(self, log: Path, remaining: Wants | None) -> Report | None:
+        """End what no open window wants any more; say how it went."""
+        wants, problem = self._wants, _problem()
+        if not wants:
+            return None
+        if problem is not None:
+            return Report(source_class="A", path="none", reason=problem)
+        was_tracing, was_sampling, failure = self._tracing, self._sampling, self._problem
+        if remaining is not None and remaining.stacks:
+            recorder.core.calls_keep()
+            calls: dict[str, int] = {}
+            samples = self._pause_sampling()
+            self.open(remaining, log)
+        else:
+            calls, samples = self._stop()
+        reasons, paths, facts = [], [], {}
+        if was_tracing:
+            paths.append(_PATH)
+            reasons += [_REASON, *_hook_notes(calls)]
+        if failure is not None:
+            reasons.append(failure)
+        if was_sampling:
+            paths.append("sampling")
+            facts = _rates(wants.rate_hz or _FALLBACK_HZ, samples)
+            reasons.append(_sampler_note(facts, samples))
+        return Report(
+            source_class="A",
+            path=" and ".join(paths) or "none",
+            reason="; ".join(reasons),
+            missing={} if failure is None else {"with_stack": failure},
+            facts={"metadata": facts},
+        )
+
+    def _trace(self, stacks: Stacks) -> None:
+        if _monitoring is not None and self._tool is None:
+            self._tool = _take_tool()
+            if self._tool is None:
+                names = ", ".join(str(_monitoring.get_tool(tool)) for tool in sorted(_TOOLS))
+                self._problem = (
+                    f"sampled, not traced: other tools ({names}) have all places in sys.monitoring"
+                )
+                return
+        recorder.core.calls_start(
+            _OURS,
+            stacks.include,
+            stacks.exclude,
+            stacks.min_ns,
+            stacks.max_depth,
+            _CATEGORY,
+            counter_problem() is None,
+            -1 if self._tool is None else self._tool,
+        )
+        self._tracing = True
+
+    def _stop(self) -> tuple[dict[str, int], dict[str, int]]:
+        calls: dict[str, int] = {}
+        if self._tracing:
+            self._tracing = False
+            calls = recorder.core.calls_stop()
+        if self._tool is not None:
+            _monitoring.free_tool_id(self._tool)
+            self._tool = None
+        samples = self._pause_sampling()
+        self._sampling = False
+        self._wants = Stacks()
+        return calls, samples
+
+    def _pause_sampling(self) -> dict[str, int]:
+        return recorder.core.sampler_stop() if self._sampling else {}
+
+    def _watch_forks(self) -> None:
+        """Keep our thread out of forks: Python warns of threads that are there."""
+        if self._watches_forks or not hasattr(os, "register_at_fork"):
+            return
+        self._watches_forks = True
+        os.register_at_fork(
+            before=self._pause_sampling,
+            after_in_parent=self._go_on,
+            after_in_child=self._go_on_as_child,
+        )
+
+    def _go_on(self) -> None:
+        if self._sampling:
+            recorder.core.sampler_restart()
+
+    def _go_on_as_child(self) -> None:
+        recorder.core.calls_after_fork()
+        self._go_on()
+
+
+_monitoring: Any = getattr(sys, "monitoring", None)  # from Python 3.12 on
+_PATH = "sys.monitoring" if _monitoring is not None else "a profile function"
+_REASON = f"every call of a Python or C function, in C, on Python {sys.version.split()[0]}"
+
+
+def _problem() -> str | None:
+    """Return why nothing of Python's calls can be recorded here, None where it can."""
+    if hasattr(recorder.core, "calls_start"):
+        return None
+    return f"the {recorder.KIND} recorder cannot record calls ({recorder.REASON})"
+
+
+def _take_tool() -> int | None:
+    for tool in _TOOLS:
+        if _monitoring.get_tool(tool) is None:
+            _monitoring.use_tool_id(tool, "strobe")
+            return tool
+    return None
+
+
+def _hook_notes(calls: dict[str, int]) -> list[str]:
+    notes = []
+    if calls.get("replaced"):
+        notes.append(
+            f"in {calls['replaced']} threads the program set a profile function of its own: calls "
+            "are recorded up to there"
+        )
+    if calls.get("unmatched"):
+        notes.append(f"{calls['unmatched']} calls ended that were not seen to begin")
+    return notes
+
+
+def _rates(rate_hz: float, samples: dict[str, int]) -> dict[str, Any]:
+    elapsed = samples.get("elapsed_ns", 0) / 1e9
+    return {
+        "rate_hz": rate_hz,
+        "achieved_hz": round(samples["rounds"] / elapsed, 2) if elapsed else None,
+        "sampler_own_ns": samples.get("own_ns", 0),
+    }
+
+
+def _sampler_note(facts: dict[str, Any], samples: dict[str, int]) -> str:
+    achieved = facts["achieved_hz"]
+    note = (
+        f"{achieved or 0:g} of {facts['rate_hz']:g} samples per second were taken, where threads "
+        "let the interpreter's lock go"
+    )
+    if samples.get("cut"):
+        note += f"; of {samples['cut']} stacks the outermost calls are left out"
+    return note
+
+
+source = PythonCallsSource()
