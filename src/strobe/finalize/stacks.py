@@ -97,10 +97,12 @@ def gather_calls(
         np.concatenate([above, np.where(parent < 0, -1, parent + first)]),
         np.concatenate([np.array(codes, np.int32), frames.numbers(calls)]),
     )
+    # Where calls could not be traced, they were sampled.
+    with_samples = wants.get("rate_hz") or (wants.get("traced") and not len(calls))
     tables = Stacks(
         stacks={"parent": known(outer), "frame": last.astype(np.int64), "depth": _depths(outer)},
         frames=frames.columns(),
-        samples=_samples(log, path[:first], start_ns, end_ns if wants.get("rate_hz") else -1),
+        samples=_samples(log, path[:first], start_ns, end_ns if with_samples else -1),
     )
     return Calls(calls, unfinished, parent, self_ns, path[first:], lane_of), tables
 

@@ -313,3 +313,40 @@ def test_cover_counts_recursion_once_and_lanes_each():
     )
 
     assert covered_ns.tolist() == [(13 + 4) * 1000]
+
+
+def paths_of(kernels: ModuleType, rows: list[tuple[int, int]]) -> list[tuple[int, ...]]:
+    """The codes from the outermost row to each row, by what number_paths tells."""
+    count = len(rows)
+    parent, code = np.array([row[0] for row in rows], np.int64), np.zeros(count, np.int32)
+    code[:] = [row[1] for row in rows]
+    path, above, last = np.full(count, 77), np.full(count, 77), np.full(count, 77, np.int32)
+    kernels.number_paths(parent, code, path, above, last)
+    found = []
+    for number in path.tolist():
+        codes = []
+        while number >= 0:
+            codes.append(int(last[number]))
+            number = int(above[number])
+        found.append(tuple(reversed(codes)))
+    assert sorted(set(path.tolist())) == list(range(len(set(found))))
+    return found
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 2)), max_size=30))
+def test_paths_are_the_codes_from_the_outermost_row_on(
+    kernels: ModuleType, drawn: list[tuple[int, int]]
+) -> None:
+    rows = [(min(up, row) - 1, code) for row, (up, code) in enumerate(drawn)]
+    expected: list[tuple[int, ...]] = []
+    for parent, code in rows:
+        expected.append((*(expected[parent] if parent >= 0 else ()), code))
+
+    assert paths_of(kernels, rows) == expected
+
+
+def test_paths_refuse_parents_below(kernels: ModuleType) -> None:
+    with pytest.raises(ValueError, match=r"number_paths\(\): row 1 has a parent that is not above"):
+        paths_of(kernels, [(-1, 0), (1, 0)])
+    with pytest.raises(ValueError, match=r"number_paths\(\): row 0 has a negative name"):
+        paths_of(kernels, [(-1, -1)])
