@@ -66,7 +66,8 @@ def test_run_and_flame(tmp_path: Path) -> None:
     assert (drawn.returncode, again.returncode, other.returncode) == (0, 1, 0)
     assert "flame.html' exists; add --force" in again.stderr
     page = (tmp_path / "flame.html").read_text()
-    assert "leaf" in page and "http" not in page.replace("http-equiv", "")
+    assert "leaf" in page
+    assert "http" not in page.replace("http-equiv", "")
     profiles = json.loads((tmp_path / "flame.json").read_text())["profiles"]
     assert sum(sum(each["weights"]) for each in profiles) == recording.flame().total_ns
 

@@ -268,10 +268,12 @@ def test_two_profilers_and_the_one_that_did_not_ask(program: Program) -> None:
     a, b, c = (strobe.open(path) for path in program.recordings())
     counts = names(a)
     assert (counts["first"], counts["second"], counts["inside"], counts["both"]) == (2, 1, 1, 1)
-    assert {"second", "inside"} <= set(names(b)) and "first" not in names(b)
+    assert {"second", "inside"} <= set(names(b))
+    assert "first" not in names(b)
     # both() began before b did: there it begins with b.
     assert "both" in calls(b)["name"].to_list()
-    assert calls(c).is_empty() and c.completeness().height == 1
+    assert calls(c).is_empty()
+    assert c.completeness().height == 1
 
 
 HARD = """
@@ -507,7 +509,8 @@ def test_a_killed_program_keeps_its_calls(program: Program) -> None:
     recording = program.open()
     assert names(recording)["short"] == 5000
     unfinished = calls(recording).filter("unfinished")["name"].to_list()
-    assert "main" in unfinished and "short" not in unfinished
+    assert "main" in unfinished
+    assert "short" not in unfinished
 
 
 def test_the_python_recorder_says_that_it_cannot(tmp_path: Path) -> None:

@@ -64,9 +64,9 @@ def flame(
 ) -> Flame:
     """Return the flame graph of a recording's tables.
 
-    Spans of the host nest by time in their thread and context, Python's calls among them: a thread's
-    total is the time in which at least one was open. Where there are samples and no calls, it is the
-    time that the thread's samples stand for.
+    Spans of the host nest by time in their thread and context, Python's calls among them: the total
+    of a thread is the time in which at least one was open. Where there are samples and no calls, it
+    is the time that the thread's samples stand for.
     """
     has_calls = bool((spans["category"].cast(pl.String) == "python").any())
     if samples.height and not has_calls:

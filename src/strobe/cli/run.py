@@ -25,8 +25,6 @@ from strobe.session.program import find_program
 _MINDSPORE_OPTIONS = "MS_PROFILER_OPTIONS"
 _FACADE = "strobe.mindspore"
 _REPLACE = "strobe.mindspore._replace"
-
-
 _STACK_MODES = (["trace"], ["sample"])
 
 

@@ -73,7 +73,8 @@ def lines(graph_nodes: pl.DataFrame) -> dict[str, tuple[int, int, int]]:
 def test_operators_are_in_the_calls_that_made_them() -> None:
     graph = flame(SPANS, THREADS, STACKS, FRAMES, empty("samples"))
 
-    assert graph.source == "calls" and graph.total_ns == 100
+    assert graph.source == "calls"
+    assert graph.total_ns == 100
     assert lines(graph.nodes) == {
         "MainThread": (0, 100, 0),
         "MainThread;main": (45, 100, 1),
@@ -93,7 +94,8 @@ def test_samples_stand_for_their_intervals() -> None:
 
     graph = flame(empty("spans"), THREADS, STACKS, FRAMES, samples)
 
-    assert graph.source == "samples" and graph.total_ns == 65
+    assert graph.source == "samples"
+    assert graph.total_ns == 65
     assert lines(graph.nodes)["MainThread;main;step"] == (10, 45, 1)
     assert lines(graph.nodes)["MainThread;main;step;len"] == (35, 35, 2)
     functions = function_summary(empty("spans"), samples, STACKS, FRAMES)
