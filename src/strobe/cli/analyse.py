@@ -10,7 +10,6 @@ import typer
 
 from strobe.cli._waiting import waiting
 from strobe.errors import CommandError
-from strobe.session import mindspore_offline
 
 
 def analyse(
@@ -31,6 +30,8 @@ def analyse(
 
     Example: strobe analyse profiler_data --steps 2:4
     """
+    from strobe.session import mindspore_offline
+
     with waiting("analysing"):
         trees = mindspore_offline.analyse(
             path,

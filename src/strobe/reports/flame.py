@@ -6,11 +6,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strobe._version import __version__
-from strobe.analysis.flame import Flame
 from strobe.reports.numbers import format_ns
+
+if TYPE_CHECKING:
+    from strobe.analysis.flame import Flame
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 _SOURCES = {
