@@ -201,6 +201,29 @@ def test_types_that_paddle_cannot_read_are_written_as_parts_of_operators(tmp_pat
     assert found["ours"] == sorted([Type.ProfileStep, Type.Operator, Type.DygraphKernelLaunch])
 
 
+@pytest.mark.parametrize("form", ["json", "pb"])
+def test_shapes_of_inputs_are_kept(form: str, tmp_path: Path) -> None:
+    inputs = {"shapes": [[2, 3], [], [3, 4]], "dtypes": ["float32", "", "int64"]}
+    odd = {"shapes": "round"}
+    spans = drawn("main | mm--  add--  mine").with_columns(
+        category=pl.Series(["operator", "operator", "user"]),
+        attributes=pl.Series([json.dumps(inputs), None, json.dumps(odd)]),
+    )
+    tables = make_tables(tmp_path, spans, lanes((1, 1, "a", 0, "p")))
+    path = tmp_path / f"trace.{form}"
+    writer, reader = (paddle, paddle_json) if form == "json" else (paddle_pb, protobuf)
+
+    writer.write(tables, path, silent)  # type: ignore[attr-defined]
+    trace = reader.read_trace(path)  # type: ignore[attr-defined]
+
+    rows = {trace.names[code]: row for row, code in enumerate(trace.host.name.tolist())}
+    assert trace.inputs[trace.host.inputs[rows["mm"]]] == {
+        "shapes": {"input0": [[2, 3]], "input1": [[]], "input2": [[3, 4]]},
+        "dtypes": {"input0": ["float32"], "input1": [""], "input2": ["int64"]},
+    }
+    assert trace.host.inputs[rows["add"]] == trace.host.inputs[rows["mine"]] == -1
+
+
 def test_whatever_was_recorded_is_in_both(hostile: strobe.Recording, tmp_path: Path) -> None:
     paddle.write(hostile.tables_path, tmp_path / "t.json", silent)
     paddle_pb.write(hostile.tables_path, tmp_path / "t.pb", silent)

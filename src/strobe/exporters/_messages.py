@@ -8,7 +8,7 @@ trees = gathered(message(2, nodes), owner, count)                  # repeated fi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -53,18 +53,21 @@ class Pieces(NamedTuple):
 
 def texts(number: int, values: Sequence[str]) -> Pieces:
     """Return string fields, for rows to choose from."""
-    fields = []
-    for value in values:
-        encoded = value.encode(errors="replace")
-        fields.append(head(number, len(encoded)) + encoded)
-    length = np.array([len(field) for field in fields], np.int64)
-    return Pieces(np.frombuffer(b"".join(fields), np.uint8), np.cumsum(length) - length, length)
+    encoded = (value.encode(errors="replace") for value in values)
+    return pieces(head(number, len(each)) + each for each in encoded)
 
 
-def chosen(pieces: Pieces, code: Int64) -> Rows:
+def pieces(fields: Iterable[bytes]) -> Pieces:
+    """Return fields as they are, for rows to choose from."""
+    listed = list(fields)
+    length = np.array([len(field) for field in listed], np.int64)
+    return Pieces(np.frombuffer(b"".join(listed), np.uint8), np.cumsum(length) - length, length)
+
+
+def chosen(options: Pieces, code: Int64) -> Rows:
     """Return for each row the piece that its code is the place of."""
-    length = pieces.length[code]
-    return Rows(pieces.data[spread(pieces.begin[code], length)], length)
+    length = options.length[code]
+    return Rows(options.data[spread(options.begin[code], length)], length)
 
 
 def message(number: int, inner: Rows) -> Rows:

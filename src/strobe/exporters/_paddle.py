@@ -6,8 +6,10 @@ Unlike other formats these need all events at once, since Paddle's types follow 
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -70,6 +72,28 @@ def read_content(tables: Path) -> Content:
         wall_ns=int(wall) - first_ns if wall.isdecimal() else 0,
         span_index=read_number(metadata, _SPAN_INDEX) or 0,
         extra_info={**names, **use},
+    )
+
+
+def read_inputs(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return shapes and dtypes of an operator's inputs by name, as Paddle has them, of attributes.
+
+    What is no list of lists of sizes is left out: a user may have meant something else.
+    """
+    told = json.loads(text) if '"shapes"' in text else {}
+    given = told.get("shapes") if isinstance(told, dict) else None
+    if not isinstance(given, list) or not all(map(_is_shape, given)):
+        return {}, {}
+    names = told.get("inputs") or [f"input{place}" for place in range(len(given))]
+    shapes = {str(name): [shape] for name, shape in zip(names, given, strict=False)}
+    types = told.get("dtypes") or []
+    dtypes = {name: [str(dtype)] for name, dtype in zip(shapes, types, strict=False)}
+    return shapes, dtypes
+
+
+def _is_shape(value: object) -> bool:
+    return isinstance(value, list) and all(
+        type(size) is int and 0 <= size < 1 << 63 for size in value
     )
 
 

@@ -25,7 +25,7 @@ from typing import IO, Any
 import numpy as np
 import polars as pl
 
-from strobe.exporters._paddle import VERSION, Content, read_content
+from strobe.exporters._paddle import VERSION, Content, read_content, read_inputs
 from strobe.exporters._rows import Int32, distinct
 from strobe.exporters._writing import new_file, writers
 from strobe.model.paddle import OF_PYTHON, ON_DEVICE
@@ -40,7 +40,6 @@ Progress = Callable[[str, float], None]
 
 _ROWS_AT_ONCE = 1 << 16
 _DEVICE_ORDER = 0x10000000  # as Paddle sorts devices after processes
-_DETAILS = ("shapes", "dtypes")
 
 
 def write(tables: Path, path: Path, progress: Progress) -> None:
@@ -217,13 +216,10 @@ def _more(rows: pl.DataFrame) -> list[pl.Expr]:
 
 
 def _inputs(text: str) -> str:
-    """Return shapes and dtypes of an operator's inputs, as Paddle names them; "" for none."""
-    told = json.loads(text) if '"shapes"' in text else {}
-    if not isinstance(told, dict) or not isinstance(told.get("shapes"), list):
+    """Return shapes and dtypes of an operator's inputs; "" for none."""
+    shapes, dtypes = read_inputs(text)
+    if not shapes:
         return ""
-    names = told.get("inputs") or [f"input{place}" for place in range(len(told["shapes"]))]
-    shapes = {name: [shape] for name, shape in zip(names, told["shapes"], strict=False)}
-    dtypes = {name: [dtype] for name, dtype in zip(names, told.get("dtypes") or [], strict=False)}
     found = {"input_shapes": shapes, "input_dtypes": dtypes, "callstack": ""}
     return "," + _encode(found).decode()[1:-1]
 

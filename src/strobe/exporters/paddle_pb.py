@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from strobe.exporters import _messages as wire
 from strobe.exporters._messages import Rows
-from strobe.exporters._paddle import VERSION, Content, read_content
+from strobe.exporters._paddle import VERSION, Content, read_content, read_inputs
 from strobe.exporters._rows import Int64, distinct
 from strobe.exporters._writing import new_file
 from strobe.model.paddle import ON_DEVICE
@@ -118,9 +119,9 @@ class _Trees:
     def encode(self) -> Iterator[bytes]:
         """Return the trees one after the other."""
         parent, columns = self._parents(), self._columns()
-        runtime, memory = self._runtime(), self._memory()
+        runtime, memory, inputs = self._runtime(), self._memory(), self._inputs()
         number = np.arange(self._count) - self._first[self._tree]
-        runtime_at, memory_at = wire.begins(runtime), wire.begins(memory)
+        runtime_at, memory_at, inputs_at = map(wire.begins, (runtime, memory, inputs))
         bounds = np.append(self._first, self._count).tolist()
         for place, lane in enumerate(self._lanes.tolist()):
             tree = [wire.varint(1, self._tids[[lane]]).tobytes()]
@@ -134,6 +135,7 @@ class _Trees:
                         wire.message(3, self._host_events(columns, slice(first, last))),
                         wire.part(runtime, runtime_at, first, last),
                         wire.part(memory, memory_at, first, last),
+                        wire.part(inputs, inputs_at, first, last),
                     ]
                 )
                 tree.append(wire.message(2, nodes).tobytes())
@@ -276,6 +278,49 @@ class _Trees:
         )
         node = self._node_of(row, lane)
         return _of_nodes(wire.message(5, wire.message(1, events)), node, self._count)
+
+    def _inputs(self) -> Rows:
+        """Return shapes and types of the inputs of operators, node by node."""
+        attributes = self._content.events.rows["attributes"]
+        told = attributes.str.contains('"shapes"').fill_null(False).to_numpy()
+        row = np.flatnonzero(told & (self._node >= 0))
+        code, texts = distinct(attributes.gather(row))
+        found = [read_inputs(text) for text in texts]
+        known = np.array([bool(shapes) for shapes, _ in found] or [False])[code]
+        row, code = row[known], code[known]
+        if not len(row):
+            return wire.nothing(self._count)
+        events = wire.row_by_row(
+            [
+                wire.varint(1, self._start_ns[row]),
+                wire.chosen(wire.texts(2, self._names), self._code[row].astype(np.int64)),
+                wire.varint(3, self._content.pid[row]),
+                wire.varint(4, self._tids[self._content.lane[row]]),
+                wire.chosen(wire.pieces(map(_shapes, found)), code.astype(np.int64)),
+                wire.chosen(wire.texts(7, [""]), np.zeros(len(row), np.int64)),
+                wire.varint(8, np.zeros(len(row), np.int64)),
+            ]
+        )
+        return _of_nodes(wire.message(6, wire.message(1, events)), self._node[row], self._count)
+
+
+def _shapes(inputs: tuple[dict[str, Any], dict[str, Any]]) -> bytes:
+    """Return the fields 5 and 6 of an operator's supplement: {input: shapes}, {input: dtypes}."""
+    shapes, dtypes = inputs
+    keys = [_field(1, name.encode()) for name in shapes]
+    lists = [
+        _field(2, b"".join(_field(1, _sizes(shape)) for shape in each)) for each in shapes.values()
+    ]
+    types = [
+        _field(2, b"".join(_field(1, str(dtype).encode()) for dtype in each))
+        for each in dtypes.values()
+    ]
+    named = [_field(1, name.encode()) for name in dtypes]
+    return _field(5, b"".join(keys + lists)) + _field(6, b"".join(named + types))
+
+
+def _sizes(shape: list[int]) -> bytes:
+    return wire.varint(1, np.array(shape, np.int64)).tobytes()
 
 
 def _of_nodes(fields: Rows, node: Int64, nodes: int) -> Rows:

@@ -94,7 +94,9 @@ class Profiler:
 
     def start(self) -> None:
         """Start with step 0; raises StateError (a RuntimeError) if it has been started."""
-        if self._was_started and not self.timer_only:
+        if self.profiler.is_started:
+            self.profiler.start()  # which says what is wrong
+        if self._was_started:
             self._states.forget()
         self.step_num, self.previous_state = 0, ProfilerState.CLOSED
         self.current_state = self._states(0)
@@ -116,10 +118,12 @@ class Profiler:
                 raise StateError(message)
             benchmark().end()
             return
-        recording = self.current_state in RECORDING
-        if recording:
+        is_ours = self.profiler.is_started
+        if is_ours and self.current_state in RECORDING:
             self._describe_round()
         self.profiler.stop()
+        if not is_ours:
+            return  # a forked child, in which it is the parent's
         benchmark().end()
         if self.current_state is ProfilerState.READY:
             show("stop() while READY: it warmed up for nothing, no data are saved")
