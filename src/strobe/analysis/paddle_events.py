@@ -188,7 +188,10 @@ def _told(spans: pl.DataFrame, key: str) -> pl.Series:
     told = distinct.filter(pl.col("value").is_not_null())
     if told.is_empty():
         return pl.repeat(None, spans.height, dtype=pl.String, eager=True)
-    return texts.join(told, on="text", how="left", maintain_order="left")["value"]
+    values: pl.Series = texts["text"].replace_strict(
+        told["text"], told["value"], default=None, return_dtype=pl.String
+    )
+    return values
 
 
 def _blocks(spans: pl.DataFrame, types: NDArray[np.int8], steps: pl.DataFrame) -> pl.DataFrame:

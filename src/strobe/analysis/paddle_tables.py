@@ -390,7 +390,9 @@ def _operators(columns: _Columns, sorted_by: SortedKeys, *, thread_sep: bool) ->
     if inner.is_empty() and launched.is_empty():
         return level0.drop("place")
     table = pl.concat([level0, *_placed(level0, inner, launched, keys)], how="diagonal_relaxed")
-    return table.sort("place", "group", "level", maintain_order=True, nulls_last=False).select(
+    order = ("place", "group", "level", "gpu_total_ns", "name")
+    down = [name == "gpu_total_ns" for name in order]
+    return table.sort(*order, descending=down, nulls_last=False).select(
         level0.drop("place").columns
     )
 
@@ -423,7 +425,7 @@ def _placed(
     by = [*keys, "operator"]
     whole = level0.select(*by, "place", above_cpu="cpu_total_ns", above_gpu="gpu_total_ns")
     children = _grouped(inner, [*by, "name"]).join(whole, on=by, how="left")
-    children = children.sort("place", "cpu_total_ns", descending=[False, True])
+    children = children.sort("place", "cpu_total_ns", "name", descending=[False, True, False])
     children = children.with_columns(
         group=pl.int_range(pl.len()).over("place") + 1, level=pl.lit(1, dtype=pl.Int8)
     )
@@ -530,7 +532,7 @@ def _memory(events: PaddleEvents, columns: _Columns, allocations: pl.DataFrame) 
             .cast(_MEMORY)
         )
     return pl.concat(tables).sort(
-        "place", "type", "increased_bytes", descending=[False, False, True], maintain_order=True
+        *("place", "type", "increased_bytes", "name"), descending=[False, False, True, False]
     )
 
 
