@@ -136,6 +136,13 @@ if __name__ == '__main__':
     train(net)
     profiler.analyse()
 
+    again = Profiler(output_path=OUT + "/again", start_profile=False, data_process=True)
+    for _ in range(2):
+        again.start()
+        train(net)
+        again.stop()
+    again.analyse()
+
     train(net, 3, [StopAtStep(2, 4)])
     train(net, 3, [StopAtEpoch(2, 3)])
 
@@ -183,6 +190,11 @@ def test_the_examples_of_the_documents_run(examples: Program) -> None:
         "loop": 0,
     }
     assert ran["loop"]["MatMul"] == 100
+    for name in ("profiler", "profiler_2"):  # stopped and started again, MindData too
+        root = mindspore.output / "again" / name
+        assert occurrences(root)["ApplyMomentum"] == 4
+        batches = (root / "dataset_iterator_profiling_0.txt").read_text().splitlines()
+        assert [line.split()[2] for line in batches if line.startswith("0 0 ")] == ["1", "2"]
     (made,) = (mindspore.output / "profile").iterdir()
     assert occurrences(made / "FRAMEWORK")["MatMul"] == 2
     assert [row["Step"] for row in rows(made / "ASCEND_PROFILER_OUTPUT/step_trace_time.csv")] == [
