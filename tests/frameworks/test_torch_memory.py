@@ -215,3 +215,25 @@ def test_all_that_overlap_say_that_torch_profiler_took_over(tmp_path: Path) -> N
     for profiler in (first, second):
         notes = dict(profiler.recording.completeness().select("source", "note").iter_rows())
         assert "was started meanwhile" in notes["profile_memory"]
+
+
+def test_running_out_of_memory_is_noted_with_who_held_what(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = torch.ones(500_000)  # 2 MB
+    profiler = strobe.Profiler(output=tmp_path, profile_memory=True)
+    with pytest.raises(RuntimeError, match="can't allocate memory"), profiler:
+        kept = torch.ones(1_000_000) + 1  # 4 MB, and as much again for a while
+        torch.empty(10**15)
+    recording = profiler.recording
+
+    assert "strobe: out of memory" in capsys.readouterr().err
+    assert recording.instants().collect()["name"].to_list() == ["out of memory"]
+    held = recording.memory_held().filter(pl.col("device").is_null())
+    assert held["bytes"].sum() == recording.peak_allocated()["peak_bytes"][0]
+    owners = dict(held.select("owner", "bytes").iter_rows())
+    assert owners["(before the start)"] >= before.nbytes
+    assert owners["aten::add"] == kept.nbytes
+    text = recording.memory_text(width=120)
+    assert "out of memory at" in text
+    assert "aten::add" in text

@@ -81,71 +81,79 @@ HELD = pl.Schema(
 )
 
 
-def held_at_peak(allocations: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
-    """Who held memory when most was in use: per process and device one row for each owner.
+def owner_timeline(allocations: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
+    """What each owner holds from each event on: one row per row of `allocations`, in its order.
 
-    An owner is the innermost span that was open when the block was allocated, and its module. What
-    was there when the recording began is "(before the start)"; what was allocated outside of all
-    spans, or has no address to follow it by, is "(unknown)". The bytes of a process and device sum
-    to its peak. Rows: the host first, the largest owner first.
+    An owner is the innermost span that was open when a block was allocated, and its module; what
+    is freed is its owner's. What was there when the recording began is "(before the start)"; what
+    was allocated outside of all spans, or has no address to follow it by, is "(unknown)". So at
+    any event, what all owners of a process and device hold sums to allocated_bytes.
 
     Reads a whole table of allocations, and name and module of a whole table of spans.
+    Columns: pid; device, null for the host; start_ns; owner, module; held_bytes and held_blocks by
+    it from then on, blocks as far as they have addresses; allocated_bytes.
+    """
+    row = allocations["span"]
+    before = row.is_null() & allocations["tid"].is_null()
+    rows = allocations.select(
+        *("pid", "device", "start_ns", "bytes", "address", "allocated_bytes"),
+        owner=spans["name"].cast(pl.String).gather(row).fill_null(UNKNOWN),
+        module=spans["module"].cast(pl.String).gather(row),
+    ).with_columns(owner=pl.when(before).then(pl.lit(BEFORE)).otherwise("owner"))
+    place = ("pid", "device", "address")
+    allocated = pl.col("bytes") > 0
+    found = pl.col("address").is_not_null()
+    rows = rows.with_columns(
+        owner=pl.when(~found)
+        .then(pl.lit(UNKNOWN))
+        .when(allocated)
+        .then("owner")
+        .otherwise(pl.col("owner").shift().over(place).fill_null(UNKNOWN)),
+        module=pl.when(~found)
+        .then(None)
+        .when(allocated)
+        .then("module")
+        .otherwise(pl.col("module").shift().over(place)),
+        block=pl.when(found).then(pl.col("bytes").sign()).otherwise(0),
+    )
+    whose = ("pid", "device", "owner", "module")
+    return rows.select(
+        *("pid", "device", "start_ns", "owner", "module"),
+        held_bytes=pl.col("bytes").cum_sum().over(whose),
+        held_blocks=pl.col("block").cum_sum().over(whose).cast(pl.Int64),
+        allocated_bytes="allocated_bytes",
+    )
+
+
+def held_at_peak(timeline: pl.DataFrame) -> pl.DataFrame:
+    """Who held memory when most was in use: per process and device one row for each owner.
+
+    The bytes of a process and device sum to its peak. Rows: the host first, the largest owner
+    first. Reads what owner_timeline returns.
     Columns: pid; device, null for the host; start_ns, when that was; owner, module, blocks, bytes;
     share, of the peak, null if that is 0.
     """
     found = [pl.DataFrame(schema=HELD)]
-    keys = allocations.select("pid", "device").unique().sort("pid", "device", nulls_last=False)
+    keys = timeline.select("pid", "device").unique().sort("pid", "device", nulls_last=False)
     for pid, device in keys.iter_rows():
-        mine = allocations.filter(pl.col("pid") == pid, pl.col("device").eq_missing(device))
-        found.append(_held(mine, spans, pid, device))
-    return pl.concat(found)
-
-
-def _held(mine: pl.DataFrame, spans: pl.DataFrame, pid: int, device: int | None) -> pl.DataFrame:
-    place = int(mine["allocated_bytes"].to_numpy().argmax())
-    peak = int(mine["allocated_bytes"][place])
-    until = mine[: place + 1]
-    blocks = (
-        until.filter(pl.col("address").is_not_null())
-        .group_by("address", maintain_order=True)
-        .last()
-        .filter(pl.col("bytes") > 0)
-    )
-    row = blocks["span"]
-    owner = spans["name"].cast(pl.String).gather(row)
-    before = row.is_null() & blocks["tid"].is_null()
-    owners = blocks.select("bytes").with_columns(
-        owner=owner.zip_with(row.is_not_null(), pl.Series([UNKNOWN], dtype=pl.String)),
-        module=spans["module"].cast(pl.String).gather(row),
-        before=before,
-    )
-    owners = owners.with_columns(owner=pl.when("before").then(pl.lit(BEFORE)).otherwise("owner"))
-    rest = pl.DataFrame(
-        {
-            "owner": [UNKNOWN],
-            "module": [None],
-            "blocks": [0],
-            "bytes": [peak - blocks["bytes"].sum()],
-        },
-        schema={name: HELD[name] for name in ("owner", "module", "blocks", "bytes")},
-    )
-    held = owners.group_by("owner", "module").agg(
-        blocks=pl.len().cast(pl.Int64), bytes=pl.sum("bytes")
-    )
-    return (
-        pl.concat([held, rest])
-        .group_by("owner", "module")
-        .agg(pl.sum("blocks"), pl.sum("bytes"))
-        .filter((pl.col("bytes") != 0) | (pl.col("blocks") > 0))
-        .sort("bytes", "owner", "module", descending=[True, False, False])
-        .with_columns(
-            pid=pl.lit(pid, pl.Int64),
-            device=pl.lit(device, pl.Int32),
-            start_ns=pl.lit(mine["start_ns"][place], pl.Int64),
-            share=pl.col("bytes") / (peak or None),
+        mine = timeline.filter(pl.col("pid") == pid, pl.col("device").eq_missing(device))
+        place = int(mine["allocated_bytes"].to_numpy().argmax())
+        peak = int(mine["allocated_bytes"][place])
+        held = mine[: place + 1].group_by("owner", "module", maintain_order=True).last()
+        found.append(
+            held.select(
+                pl.lit(pid, pl.Int64).alias("pid"),
+                pl.lit(device, pl.Int32).alias("device"),
+                pl.lit(mine["start_ns"][place], pl.Int64).alias("start_ns"),
+                *("owner", "module"),
+                blocks="held_blocks",
+                bytes="held_bytes",
+                share=pl.col("held_bytes") / (peak or None),
+            )
+            .filter(pl.col("bytes") != 0)
+            .sort("bytes", "owner", "module", descending=[True, False, False])
         )
-        .select(HELD.names())
-    )
+    return pl.concat(found)
 
 
 def curve(

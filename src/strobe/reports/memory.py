@@ -18,7 +18,7 @@ from strobe.reports.numbers import format_bytes, format_count, format_ns, format
 from strobe.reports.text import new_table, printable
 
 _BARS = " ▁▂▃▄▅▆▇█"
-_WIDEST = 100
+_WIDEST, _OWNERS_WIDTH = 100, 16
 # Counters that are memory of the process, as the system or Python tells.
 _OF_PROCESS = ("process resident bytes", "process unique bytes", "python traced bytes")
 
@@ -29,7 +29,7 @@ class Memory:
 
     start_ns: int
     end_ns: int
-    allocations: pl.DataFrame
+    timeline: pl.DataFrame
     held: pl.DataFrame
     counters: pl.DataFrame
     lines: pl.DataFrame
@@ -56,10 +56,10 @@ def _print(memory: Memory, top: int, console: Console) -> None:
     for (pid, device), held in memory.held.group_by(["pid", "device"], maintain_order=True):
         where = "the host" if device is None else f"device {device}"
         of_both = (pl.col("pid") == pid) & pl.col("device").eq_missing(device)
-        allocated = memory.allocations.filter(of_both)
+        allocated = memory.timeline.filter(of_both)
         title = f"allocated on {where}, process {pid}"
         _print_curve(memory, console, title, allocated, "allocated_bytes")
-        console.print(_held_table(held, where, top))
+        console.print(_held_table(memory, allocated, held, where, top))
     for moment in ("peak", OUT_OF_MEMORY):
         for (_,), lines in memory.lines.filter(pl.col("moment") == moment).group_by(["pid"]):
             console.print(_lines_table(lines, moment, memory.start_ns, top))
@@ -74,18 +74,17 @@ def _print_curve(
     parts = max(10, min(_WIDEST, console.width - 4))
     most = int(values[column].to_numpy().max())
     at = values["start_ns"][int(values[column].to_numpy().argmax())] - memory.start_ns
-    shown = curve(
-        values["start_ns"].to_numpy(),
-        values[column].cast(pl.Float64).to_numpy(),
-        memory.start_ns,
-        memory.end_ns,
-        parts,
-    )
+    shown = _curve(memory, values, column, parts)
     each = format_ns((memory.end_ns - memory.start_ns) / parts)
     most_text = format_bytes(most)
     console.print(f"{title}: most {most_text} at {format_ns(at)}", markup=False)
     console.print(f"  {_bars(shown)}", markup=False)
     console.print(f"  each column: the most in {each}; full height: {most_text}", markup=False)
+
+
+def _curve(memory: Memory, rows: pl.DataFrame, column: str, parts: int) -> list[float | None]:
+    times, values = rows["start_ns"].to_numpy(), rows[column].cast(pl.Float64).to_numpy()
+    return curve(times, values, memory.start_ns, memory.end_ns, parts)
 
 
 def _bars(values: Sequence[float | None]) -> str:
@@ -96,20 +95,33 @@ def _bars(values: Sequence[float | None]) -> str:
     )
 
 
-def _held_table(held: pl.DataFrame, where: str, top: int) -> Table:
-    table = new_table("held then, by owner", "owner", "blocks", "bytes", "share", names=["module"])
+def _held_table(
+    memory: Memory, timeline: pl.DataFrame, held: pl.DataFrame, where: str, top: int
+) -> Table:
+    table = new_table(
+        "held then, by owner",
+        *("owner", "blocks", "bytes", "share", "over time"),
+        names=["module"],
+    )
     for row in held.head(top).iter_rows(named=True):
+        mine = timeline.filter(
+            pl.col("owner") == row["owner"], pl.col("module").eq_missing(row["module"])
+        )
+        shown = _curve(memory, mine, "held_bytes", _OWNERS_WIDTH)
         table.add_row(
             Text(printable(row["owner"])),
             Text(printable(row["module"] or "")),
             format_count(row["blocks"]),
             format_bytes(row["bytes"]),
             format_share(row["share"]),
+            Text(_bars(shown)),
         )
     rest = held.height - min(top, held.height)
     more = f"{rest} more owners; " if rest else ""
     whole = format_bytes(int(held["bytes"].sum()))
-    table.caption = f"{more}share: of the {whole} in use on {where}"
+    table.caption = (
+        f"{more}share: of the {whole} in use on {where}; over time: of each its own most"
+    )
     return table
 
 

@@ -247,19 +247,31 @@ class Recording:
         """
         from strobe.analysis.memory import held_at_peak
 
+        return held_at_peak(self.memory_timeline())
+
+    def memory_timeline(self) -> pl.DataFrame:
+        """What each owner holds from each allocation or free on: one row per event.
+
+        Columns: pid, device, start_ns, owner, module, held_bytes and held_blocks by that owner,
+        allocated_bytes by all.
+        """
+        from strobe.analysis.memory import owner_timeline
+
         spans = self.spans().select("name", "module").collect()
-        return held_at_peak(self.allocations().collect(), spans)
+        return owner_timeline(self.allocations().collect(), spans)
 
     def memory_text(self, *, top: int = 15, width: int | None = None) -> str:
         """Return a text for people: memory over time, the most of it, and who held it then."""
+        from strobe.analysis.memory import held_at_peak
         from strobe.reports.memory import Memory, memory_text
 
         metadata = dict(self.metadata().collect().iter_rows())
+        timeline = self.memory_timeline()
         memory = Memory(
             start_ns=int(metadata["start_ns"]),
             end_ns=int(metadata["end_ns"]),
-            allocations=self.allocations().collect(),
-            held=self.memory_held(),
+            timeline=timeline,
+            held=held_at_peak(timeline),
             counters=self.counters().collect(),
             lines=self.memory_lines().collect(),
             instants=self.instants().collect(),

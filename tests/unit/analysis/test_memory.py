@@ -4,7 +4,7 @@
 import numpy as np
 import polars as pl
 
-from strobe.analysis.memory import curve, held_at_peak, peak_allocated
+from strobe.analysis.memory import curve, held_at_peak, owner_timeline, peak_allocated
 from strobe.store.tables import empty
 
 
@@ -60,10 +60,11 @@ def test_what_is_held_at_the_peak_sums_to_it():
         (30, 3, 0, 9),  # mm
         (20, 4, 0, 9),  # mm
         (5, 5, None, 9),  # outside of all spans: 225 in all, the most
-        (-70, 2, 1, 9),
+        (-70, 2, 0, 9),  # relu's, while mm runs
         (40, 6, 0, 9),
     )
-    held = held_at_peak(rows, SPANS)
+    timeline = owner_timeline(rows, SPANS)
+    held = held_at_peak(timeline)
 
     assert held.select("owner", "module", "blocks", "bytes").rows() == [
         ("(before the start)", None, 1, 100),
@@ -74,15 +75,19 @@ def test_what_is_held_at_the_peak_sums_to_it():
     assert held["bytes"].sum() == 225
     assert held["share"].to_list() == [100 / 225, 70 / 225, 50 / 225, 5 / 225]
     assert set(held["start_ns"]) == {6}
+    of_mm = timeline.filter(pl.col("owner") == "mm").select("start_ns", "held_bytes", "held_blocks")
+    assert of_mm.rows() == [(1, 50, 1), (2, 0, 0), (4, 30, 1), (5, 50, 2), (8, 90, 3)]
+    of_relu = timeline.filter(pl.col("owner") == "relu")
+    assert of_relu["held_bytes"].to_list() == [70, 0]  # who frees it has no part in it
 
 
 def test_blocks_without_an_address_have_unknown_owners():
     rows = events((100, None, 0, 9), (-30, None, 0, 9), (60, None, 1, 9))
 
-    assert held_at_peak(rows, SPANS).select("owner", "blocks", "bytes").rows() == [
+    assert held_at_peak(owner_timeline(rows, SPANS)).select("owner", "blocks", "bytes").rows() == [
         ("(unknown)", 0, 130)
     ]
-    assert held_at_peak(events(), SPANS).is_empty()
+    assert held_at_peak(owner_timeline(events(), SPANS)).is_empty()
 
 
 def test_a_curve_has_the_most_of_each_part():

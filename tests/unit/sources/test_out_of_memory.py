@@ -22,11 +22,13 @@ class XlaRuntimeError(RuntimeError):
         MemoryError(),
         OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
         RuntimeError(
-            "[enforce fail at alloc_cpu.cpp:121] . DefaultCPUAllocator: can't allocate memory: you "
-            "tried to allocate 4000000000000000 bytes. Error code 12 (Cannot allocate memory)"
+            "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate "
+            "memory: you tried to allocate 400000000000000 bytes. Error code 12 (Cannot allocate "
+            "memory)"
         ),
-        XlaRuntimeError("RESOURCE_EXHAUSTED: Failed to allocate request for 1.0TiB"),
-        RuntimeError("ResourceExhaustedError: \n\nOut of memory error on GPU 0."),
+        XlaRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 400000000000000 bytes."),
+        MemoryError("(ResourceExhausted) Fail to alloc memory of 400000000000000 size"),
+        RuntimeError("Allocate memory failed"),
         RuntimeError("Device(id:0) memory isn't enough and alloc failed, kernel name: Default/Mul"),
     ],
 )
