@@ -221,10 +221,16 @@ def test_running_out_of_memory_is_noted_with_who_held_what(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = torch.ones(500_000)  # 2 MB
+    kept = []
     profiler = strobe.Profiler(output=tmp_path, profile_memory=True)
-    with pytest.raises(RuntimeError, match="can't allocate memory"), profiler:
-        kept = torch.ones(1_000_000) + 1  # 4 MB, and as much again for a while
-        torch.empty(10**15)
+
+    def run_out() -> None:
+        with profiler:
+            kept.append(torch.ones(1_000_000) + 1)  # 4 MB, and as much again for a while
+            torch.empty(10**15)
+
+    with pytest.raises(RuntimeError, match="can't allocate memory"):
+        run_out()
     recording = profiler.recording
 
     assert "strobe: out of memory" in capsys.readouterr().err
@@ -233,7 +239,7 @@ def test_running_out_of_memory_is_noted_with_who_held_what(
     assert held["bytes"].sum() == recording.peak_allocated()["peak_bytes"][0]
     owners = dict(held.select("owner", "bytes").iter_rows())
     assert owners["(before the start)"] >= before.nbytes
-    assert owners["aten::add"] == kept.nbytes
+    assert owners["aten::add"] == kept[0].nbytes
     text = recording.memory_text(width=120)
     assert "out of memory at" in text
     assert "aten::add" in text

@@ -31,6 +31,12 @@ def until(condition):
 
 def seen(name):
     return lambda: name in host._counters._last
+
+def look_at(*names):
+    # Twice: the first look may have begun before.
+    for group in [group for group in host._sampler._groups if group.name in names] * 2:
+        due = group.due_s
+        until(lambda: group.due_s > due)
 """
 
 
@@ -58,12 +64,10 @@ with strobe.Profiler(output=OUT, hardware=True):
     resident = status("VmRSS")
     gc.collect(0)
     gc.collect()
-    looks = host._sampler.looks
     until(seen(f"child {child.pid} cpu %"))
-    until(lambda: host._sampler.looks > looks + 8)
+    look_at("resident memory", "unique memory", "this process", "the system", "child processes")
     until(lambda: not os.fork() and os._exit(0) or os.wait())
-    looks = host._sampler.looks
-    until(lambda: host._sampler.looks > looks)
+    look_at("resident memory")
 after = time.process_time_ns(), resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 child.communicate(b"\\n")
 assert not host._sampler and not [t for t in threading.enumerate() if "strobe" in t.name]
@@ -86,7 +90,7 @@ print(json.dumps([before, after, resident, child.pid]))
     assert last(rows, "process unique bytes") >= 64 << 20
     assert last(rows, "process unique bytes") <= last(rows, "process proportional bytes")
     assert last(rows, f"child {child} resident bytes") > 1 << 20
-    assert 0 <= last(rows, "system cpu %") <= 101
+    assert 0 <= last(rows, "system cpu %") <= 100
     assert last(rows, "system available bytes") > 0
     pauses = recording.spans().collect().filter(pl.col("category") == "gc")
     assert pauses["name"].to_list() == ["gc generation 0", "gc generation 2"]
@@ -176,8 +180,7 @@ def test_devices_by_nvml(program: Program, tmp_path: Path) -> None:
         + """
 with strobe.Profiler(output=OUT, hardware=True, hbm_ddr=True, pcie=True, sync_enable=True):
     blocking = os.environ["CUDA_LAUNCH_BLOCKING"]
-    looks = host._sampler.looks
-    until(lambda: host._sampler.looks > looks + 8)
+    look_at("NVIDIA devices", "PCIe")
 print(json.dumps([blocking, "CUDA_LAUNCH_BLOCKING" in os.environ, host.examine()["devices"]]))
 """,
         env={"LD_LIBRARY_PATH": str(tmp_path)},

@@ -37,8 +37,9 @@ def test_memory_over_time_and_by_line(program: Program) -> None:
             kept = bytes(10_000_000); kept_at = line()
             large = bytearray(80_000_000); large_at = line()
             until(lambda: host._lines._peak["bytes"] > 80_000_000)
-            looks = host._sampler.looks
-            until(lambda: host._sampler.looks > looks + 8)
+            for group in host._sampler._groups * 2:  # the first look may have begun before
+                due = group.due_s
+                until(lambda: group.due_s > due)
             del large
             until(lambda: tracemalloc.get_traced_memory()[0] < 80_000_000)
         assert not tracemalloc.is_tracing()
@@ -67,10 +68,8 @@ def test_memory_over_time_and_by_line(program: Program) -> None:
     assert stop["peak_bytes"][0] >= 90 * MEGABYTE  # as Python has counted it
     assert stop["bytes"].sum() <= stop["held_bytes"][0] < 80 * MEGABYTE
     values = recording.counters().collect()
-    for name in ("process resident bytes", "python traced bytes"):
+    for name in ("process resident bytes", "process unique bytes", "python traced bytes"):
         assert values.filter(pl.col("name") == name)["value"].max() > 80 * MEGABYTE
-    # Less often looked at: it takes the system longer.
-    assert values.filter(pl.col("name") == "process unique bytes")["value"].min() > MEGABYTE
     assert recording.completeness()["source"].to_list() == ["spans", "host"]
     text = recording.memory_text(width=120)
     assert "process resident bytes" in text

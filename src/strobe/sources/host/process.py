@@ -30,6 +30,7 @@ class Host:
             )
         )
         self._disks = proc.disks()
+        self._ticks: tuple[int, int] | None = None
         self._children: set[int] = set()
         self.left_out = 0
 
@@ -98,9 +99,10 @@ class Host:
             rate("process disk written bytes/s", told.get("write_bytes", 0), now_ns)
         stat = read("/proc/stat")
         if stat is not None:
-            busy, _ = proc.busy_and_all(stat)
-            cores = os.cpu_count() or 1
-            rate("system cpu %", busy * proc.TICK_NS, now_ns, _HUNDREDTH_NS * cores)
+            before, self._ticks = self._ticks, proc.busy_and_all(stat)
+            if before is not None and self._ticks[1] > before[1]:
+                busy, both = self._ticks[0] - before[0], self._ticks[1] - before[1]
+                self._counters.value("system cpu %", max(0, busy) * 100 / both)
             rate("system context switches/s", proc.fields(stat).get("ctxt", 0), now_ns)
         available = proc.fields(read("/proc/meminfo") or "", scale=1024).get("MemAvailable")
         if available is not None:
