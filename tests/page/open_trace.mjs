@@ -8,7 +8,7 @@ import path from "node:path";
 import { chromium } from "playwright-core";
 
 const [web, trace, executablePath, picture] = process.argv.slice(2);
-const TIMEOUT_MS = 120_000;
+const TIMEOUT_MS = 300_000; // for what hangs: a busy machine may take any time
 const TYPES = {
   ".html": "text/html",
   ".js": "text/javascript",
@@ -49,8 +49,8 @@ async function open(page, address) {
   );
   await page.goto(`${address}/#!/?url=${address}/trace`);
   const isOpen = () => globalThis.app?.trace?.engine && !globalThis.app.isLoadingTrace;
-  await page.waitForFunction(isOpen, undefined, { timeout: TIMEOUT_MS });
-  await page.locator(".pf-track").first().waitFor({ timeout: TIMEOUT_MS });
+  await page.waitForFunction(isOpen);
+  await page.locator(".pf-track").first().waitFor();
   const understood = await page.evaluate(ask, QUESTION);
   const dialogs = await page.locator(".pf-modal-dialog").allInnerTexts();
   return { ...understood, tracks: await page.locator(".pf-track").count(), dialogs };
@@ -59,9 +59,14 @@ async function open(page, address) {
 const server = http.createServer(answer);
 await new Promise((ready) => server.listen(0, "127.0.0.1", ready));
 // A container's root has no sandbox of its own to give.
-const browser = await chromium.launch({ executablePath, chromiumSandbox: process.getuid() !== 0 });
+const browser = await chromium.launch({
+  executablePath,
+  chromiumSandbox: process.getuid() !== 0,
+  timeout: TIMEOUT_MS,
+});
 try {
   const page = await browser.newPage({ viewport: { width: 1600, height: 900 } });
+  page.setDefaultTimeout(TIMEOUT_MS);
   const found = await open(page, `http://127.0.0.1:${server.address().port}`);
   if (picture) {
     await page.screenshot({ path: picture });
