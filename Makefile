@@ -19,7 +19,7 @@ BRIEF = -m "not stress and not again" --hypothesis-profile=brief
 # What proves a wheel where all tests run on the same Python anyway: `make test` runs them on that
 # of PYTHON, test-lowest on 3.10.
 PROOF = tests/test_install.py tests/test_exports.py tests/exporters tests/recording/test_spans.py
-# And a wheel without C; `make test` runs all tests of its recorder.
+# And a wheel without C, whose recorder's tests are marked `again`.
 PURE_PROOF = tests/recording/test_endings.py tests/recording/test_processes.py tests/unit/analysis
 PROVED = 3.10 $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 C_FILES = $$(find native src tests/native -name '*.[ch]' -o -name '*.cpp' 2>/dev/null)
@@ -103,7 +103,8 @@ $(PYTHONS:%=test-python-%): test-python-%:
 .PHONY: test-pure
 test-pure:  ## Test the wheel that has no C in it
 	@environment=$$($(ENVIRONMENT) pure) && set -x && \
-	STROBE_BUILD=pure $$environment/bin/$(PYTEST) $(BRIEF) $(PROOF) $(PURE_PROOF) $(ARGS)
+	STROBE_BUILD=pure $$environment/bin/$(PYTEST) --hypothesis-profile=brief \
+		$(PROOF) $(PURE_PROOF) $(ARGS)
 
 .PHONY: test-lowest
 test-lowest:  ## Test with the oldest libraries that pyproject.toml allows

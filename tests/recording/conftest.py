@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every test that records does so once with each recorder."""
+"""Every test that records does so once with each recorder.
+
+That in Python is the same on every Python: beyond `make test`, tests/unit/record/test_twins.py
+holds it to the C recorder, and test-pure runs it without one.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from programs import Program
 MODULES = {"c": "strobe.record._core", "python": "strobe.record._python"}
 
 
-@pytest.fixture(scope="session", params=["c", "python"])
+@pytest.fixture(scope="session", params=["c", pytest.param("python", marks=pytest.mark.again)])
 def recorder(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     try:
