@@ -21,6 +21,7 @@ import pytest
 
 import strobe
 import strobe.paddle as profiler
+from programs import TIMEOUT_SECONDS
 from strobe.errors import CaptureError, FormatError, StateError, UsageError
 from strobe.paddle import ProfilerState as State
 from strobe.paddle.timer import Benchmark
@@ -400,7 +401,7 @@ def test_events_that_cannot_be(arguments: Any) -> None:
 
 def wait_for(folder: Path, pattern: str) -> Path:
     """A file that the finalizer writes in its own time."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not (found := list(folder.glob(pattern))):
         assert time.monotonic() < deadline, f"there is no {pattern}"
         time.sleep(0.05)

@@ -24,7 +24,7 @@ def test_nothing_heavy_is_imported() -> None:
         "found = {'mindspore', 'torch', 'numpy', 'polars'} & set(sys.modules)\n"
         "assert not found, found"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
 
 
 @pytest.mark.parametrize("name", ms.__all__)
