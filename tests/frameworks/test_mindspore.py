@@ -407,17 +407,21 @@ assert train(strobe.Profiler(output=OUT, record_shapes=True)) == plain
 class Theirs(ms.MsDispatchMode):
     pass
 
+profiler = strobe.Profiler(output=OUT + "-theirs", record_shapes=True)
+profiler.start()
+ones = ops.relu(Tensor(np.ones((2, 2), np.float32)))
 with Theirs():
-    profiler = strobe.Profiler(output=OUT + "-theirs", record_shapes=True)
-    profiler.start()
-    ones = ops.relu(Tensor(np.ones((2, 2), np.float32)))
-    with Theirs():
-        profiler.stop()  # ours lies below, and leaves when it is called
-        ops.relu(ones)
-        assert modes.depth() == 3
+    profiler.stop()  # ours lies below, and leaves when it is called
     ops.relu(ones)
-    assert modes.depth() == 1
+    assert modes.depth() == 2
+assert modes.depth() == 1
+ops.relu(ones)
 assert modes.depth() == 0
+with Theirs():
+    profiler.start()  # theirs would stay if ours lay above it
+    ops.relu(ones)
+assert modes.depth() == 0
+profiler.stop()
 
 try:
     with strobe.Profiler(output=OUT + "-error"):
@@ -429,6 +433,7 @@ except (RuntimeError, ValueError, IndexError) as error:
 """,
     )
     assert mindspore.printed.strip() == "the program's own error"
+    assert "that the program has entered" in mindspore.said
     recording = mindspore.open()
     steps = recording.steps().collect()
     assert steps["kind"].to_list() == ["optimizer"] * 6

@@ -121,12 +121,12 @@ def test_calls_tell_inputs_and_phases_in_pynative_mode(tmp_path: Path) -> None:
     (tmp_path / "cpu_op_execute_timestamp_0.txt").write_text("\n".join(lines))
     pair = [[[3, 6], "float32"], [[6, 5], "float32"]]
     kinds: list[list[object]] = [
-        ["MatMul", pair, None, None],
-        ["Mul", [[[3, 5], "float32"], ["several", [[[2], "int64"], None]]], None, None],
-        ["Reshape", [[[3, 5], "float32"], None], None, "backward"],
-        ["Muls", [[[3, 5], "float32"], None], None, "backward"],
-        ["MatMul", pair, None, "backward"],
-        ["Cast", [[[1], "int32"]], None, None],
+        ["MatMul", pair, None, None, False],
+        ["Mul", [[[3, 5], "float32"], ["several", [[[2], "int64"], None]]], None, None, False],
+        ["Reshape", [[[3, 5], "float32"], None], None, "backward", False],
+        ["Muls", [[[3, 5], "float32"], None], None, "backward", False],
+        ["MatMul", pair, None, "backward", False],
+        ["Cast", [[[1], "int32"]], None, None, False],
     ]
     (tmp_path / "dispatch_inputs.json").write_text(json.dumps(kinds))
     np.array([0, 1, 2, 3, 4, 5], np.int32).tofile(tmp_path / "dispatch_calls.bin")
@@ -134,7 +134,7 @@ def test_calls_tell_inputs_and_phases_in_pynative_mode(tmp_path: Path) -> None:
     events = mindspore.read(tmp_path)
     found = attributes(events)
 
-    assert events.notes == ("inputs of 2 operators of PyNative mode are unknown",)
+    assert events.notes == ("inputs of 2 of 6 operators of PyNative mode are unknown",)
     assert [(each["full_name"], each.get("phase", "by order")) for each in found] == [
         ("Cast", None),  # one call and two launches: nobody knows whose
         ("MatMul", "by order"),

@@ -9,7 +9,8 @@ cpu_ms_memory_record_<rank>.txt       Timestamp(ns),Total Allocated(Byte),Total 
 and what strobe puts beside them:
 
 graph_<n>.pb                          a graph that was compiled: see strobe.importers.anf
-dispatch_inputs.json                  [[name, [[[3, 6], "float32"], null], group, phase], ...]
+dispatch_inputs.json                  [[name, [[[3, 6], "float32"], null], group, phase, by a
+                                      primitive], ...]
 dispatch_calls.bin                    int32 in the order of the calls: places in the former
 
 Only the first is needed. Times are of the wall clock; threads are not told.
@@ -61,6 +62,8 @@ _COLLECTIVES = {
 _UPDATE = re.compile(r"(Sparse|Fused|Resource)*(Apply[A-Z]|SGD|Adam|Lamb|Momentum)\w*")
 _NUMBER = re.compile(r"-op\d+$")
 _GRADIENTS = "Gradients/"
+# What names of functions and of kernels have more: Muls, SumExt, BatchMatMul, ReduceSum.
+_VARIANT = re.compile(r"^(Reduce|Batch(?=MatMul))|(Ext|TensorScalar|Scalar|(?<=[a-z])s)$")
 _BY_ORDER = ""  # a phase that strobe.analysis.phases derives
 _DIGITS = 6  # that a duration is written with
 
@@ -290,6 +293,7 @@ class _Call:
     inputs: list[Any]
     group: str | None
     phase: str | None
+    is_primitive: bool
 
     def attributes(self) -> dict[str, Any]:
         told: dict[str, Any] = {
@@ -328,38 +332,43 @@ def _match_calls(
 ) -> list[int]:
     """Return the kind of call that each row was made by, -1 where that is not certain.
 
-    MindSpore runs in the order of the calls. So of operators that are as many as the calls of their
-    type, the n-th was made by the n-th. A call may have a longer name than what it runs (Muls).
+    MindSpore runs in the order of the calls. So of operators of which as many ran as were called,
+    the n-th was made by the n-th. What a primitive calls has a scope, what a function calls has
+    none. A call may have a longer name than what it runs: Muls runs a Mul.
     """
-    alone = [name.count("/") < 2 for name in trace.full_names]
-    rows_of: dict[str, list[int]] = defaultdict(list)
+    rows_of: dict[tuple[str, bool], list[int]] = defaultdict(list)
     for row, which in enumerate(trace.which.tolist()):
-        if alone[which]:
-            rows_of[types[which]].append(row)
-    runs = {each.name: _runs(each.name, rows_of) for each in kinds}
-    calls_of: dict[str, list[int]] = defaultdict(list)
+        if trace.full_names[which].count("/") < 2:
+            rows_of[_plain(types[which]), not _is_bare(trace, which)].append(row)
+    calls_of: dict[tuple[str, bool], list[int]] = defaultdict(list)
     for call in calls:
-        calls_of[runs[kinds[call].name]].append(call)
+        calls_of[_plain(kinds[call].name), kinds[call].is_primitive].append(call)
     found = [-1] * len(trace.which)
-    for kind, made in calls_of.items():
-        if len(made) == len(rows_of.get(kind, [])):
-            for row, call in zip(rows_of[kind], made, strict=True):
+    known = set(types)
+    for key, rows in rows_of.items():
+        pairs = list(zip(rows, calls_of.get(key, []), strict=False))
+        names = [(types[trace.which[row]], kinds[call].name) for row, call in pairs]
+        agree = all(ran == called or called not in known for ran, called in names)
+        if agree and len(rows) == len(calls_of.get(key, [])):
+            for row, call in pairs:
                 found[row] = call
-    unclear = [row for row, which in enumerate(trace.which.tolist()) if _is_bare(trace, which)]
-    unclear = [row for row in unclear if found[row] < 0]
-    if kinds and unclear:
-        trace.notes.append(f"inputs of {len(unclear)} operators of PyNative mode are unknown")
+    bare = [row for row, which in enumerate(trace.which.tolist()) if _is_bare(trace, which)]
+    unknown = sum(found[row] < 0 for row in bare)
+    if kinds and unknown:
+        trace.notes.append(
+            f"inputs of {unknown} of {len(bare)} operators of PyNative mode are unknown"
+        )
     return found
+
+
+def _plain(name: str) -> str:
+    """Return what a call and what it runs have in common: Sum of SumExt and of ReduceSum."""
+    return _VARIANT.sub("", name) or name
 
 
 def _is_bare(trace: _Trace, which: int) -> bool:
     """Say whether MindSpore tells nothing but its type, as of what PyNative mode calls."""
     return "/" not in trace.full_names[which]
-
-
-def _runs(name: str, types: dict[str, list[int]]) -> str:
-    """Return the type that a call of this name runs, "" for none, as one that makes a view."""
-    return max((kind for kind in types if name.startswith(kind)), key=len, default="")
 
 
 def _shape(text: str) -> object:

@@ -17,6 +17,8 @@ from typing import Any
 from strobe.sources.mindspore import hooks
 
 CALLS, INPUTS = "dispatch_calls.bin", "dispatch_inputs.json"
+# Whoever leaves one takes away the last that was entered, which would be ours.
+_ENTERED = "inputs in PyNative mode cannot be had in a MsDispatchMode that the program has entered"
 
 
 class Dispatch:
@@ -25,6 +27,7 @@ class Dispatch:
     def __init__(self) -> None:
         self._mode: Any = None
         self._stack: Any = None
+        self._tensor: Any = None
         self._thread = 0
         self._depth = 0
         self._codes: dict[Any, int] = {}
@@ -33,8 +36,11 @@ class Dispatch:
     def start(self) -> str:
         """Watch this thread from now on; return why it cannot be done, or nothing."""
         try:
-            base = import_module("mindspore").MsDispatchMode
+            mindspore = import_module("mindspore")
+            base, self._tensor = mindspore.MsDispatchMode, mindspore.Tensor
             self._stack = import_module("mindspore._c_expression")._DispatchGuardStack
+            if self._stack.depth():
+                return _ENTERED
             self._mode = _mode_class(base)(self)
             self._stack.push(self._mode)
             self._depth = self._stack.depth()
@@ -60,6 +66,7 @@ class Dispatch:
         (folder / INPUTS).write_text(json.dumps([list(key) for key in self._codes]))
         with (folder / CALLS).open("wb") as file:
             self._calls.tofile(file)
+        self._codes, self._calls = {}, array("i")  # a mode that could not leave keeps us
 
     def leave(self, mode: Any) -> None:
         """In the mode's thread: take it away, unless another one has been entered in it."""
@@ -68,14 +75,28 @@ class Dispatch:
             self._stack.pop()
 
     def note(self, name: str, arguments: tuple[Any, ...]) -> None:
-        """Keep one call: name, shapes, dtypes, group and phase, each as often as it differs."""
-        group = None
+        """Keep one call, each kind once: what it is given, group, phase, and if by a primitive.
+
+        To ask for a shape is to wait for what the tensor comes from. If that has failed, the error
+        is the program's, and told once: it is let through.
+        """
+        primitive = None
         if len(arguments) == 3 and isinstance(arguments[2], tuple) and name == arguments[1]:
-            group = getattr(arguments[0], "group", None)  # (primitive, its name, what it is given)
-            arguments = arguments[2]
-        described = tuple(_describe(each) for each in arguments)
-        key = (name, described, group if isinstance(group, str) else None, hooks.phase())
+            primitive, _, arguments = arguments
+        described = tuple(self._describe(each) for each in arguments)
+        group = getattr(primitive, "group", None)
+        group = group if isinstance(group, str) else None
+        key = (name, described, group, hooks.phase(), primitive is not None)
         self._calls.append(self._codes.setdefault(key, len(self._codes)))
+
+    def _describe(self, value: Any) -> Any:
+        """Return (shape, dtype) of a tensor, of several in a tuple, None for anything else."""
+        if isinstance(value, self._tensor):
+            return (tuple(value.shape), str(value.dtype).lower())
+        if not isinstance(value, (tuple, list)):
+            return None
+        parts = tuple(self._describe(each) for each in value)
+        return ("several", parts) if any(part is not None for part in parts) else None
 
 
 def _mode_class(base: Any) -> Any:
@@ -87,24 +108,10 @@ def _mode_class(base: Any) -> Any:
             self._dispatch = dispatch
 
         def __ms_dispatch__(self, func: Any, args: Any, kwargs: Any = None) -> Any:
-            try:
-                if self.is_on:
-                    self._dispatch.note(func.name, args)
-                else:
-                    self._dispatch.leave(self)
-            except Exception:  # the operator has to run, whatever it is given
-                self.is_on = False
+            if self.is_on:
+                self._dispatch.note(func.name, args)
+            else:
+                self._dispatch.leave(self)
             return func(*args, **kwargs) if kwargs else func(*args)
 
     return Watch
-
-
-def _describe(value: Any) -> Any:
-    """Return (shape, dtype) of a tensor, a tuple of them for several, None for anything else."""
-    if isinstance(value, (tuple, list)):
-        parts = tuple(_describe(each) for each in value)
-        return ("several", parts) if any(part is not None for part in parts) else None
-    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
-    if shape is None or dtype is None:
-        return None
-    return (tuple(shape), str(dtype).lower())
