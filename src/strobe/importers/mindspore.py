@@ -9,9 +9,7 @@ cpu_ms_memory_record_<rank>.txt       Timestamp(ns),Total Allocated(Byte),Total 
 and what strobe puts beside them:
 
 graph_<n>.pb                          a graph that was compiled: see strobe.importers.anf
-dispatch_inputs.json                  [[name, [[[3, 6], "float32"], null], group, phase, by a
-                                      primitive], ...]
-dispatch_calls.bin                    int32 in the order of the calls: places in the former
+dispatch_inputs.json, ..._calls.bin   calls in PyNative mode: see strobe.importers.pynative
 
 Only the first is needed. Times are of the wall clock; threads are not told.
 """
@@ -22,7 +20,7 @@ import csv
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -31,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from strobe.errors import FormatError
-from strobe.importers import anf
+from strobe.importers import anf, pynative
 from strobe.importers.events import Allocations, Events, Int32, Int64
 from strobe.model.tables import CATEGORIES
 
@@ -41,7 +39,7 @@ TIMES, DETAILS, INPUTS, MEMORY = (
     "cpu_framework_*.txt",
     "cpu_ms_memory_record_*.txt",
 )
-GRAPHS, KINDS, CALLS = "graph_*.pb", "dispatch_inputs.json", "dispatch_calls.bin"
+GRAPHS = "graph_*.pb"
 LANE = "MindSpore operators"
 
 _OPERATOR, _COMMUNICATION = CATEGORIES.index("operator"), CATEGORIES.index("communication")
@@ -62,9 +60,6 @@ _COLLECTIVES = {
 _UPDATE = re.compile(r"(Sparse|Fused|Resource)*(Apply[A-Z]|SGD|Adam|Lamb|Momentum)\w*")
 _NUMBER = re.compile(r"-op\d+$")
 _GRADIENTS = "Gradients/"
-# What names of functions and of kernels have more: Muls, SumExt, BatchMatMul, ReduceSum.
-_VARIANT = re.compile(r"^(Reduce|Batch(?=MatMul))|(Ext|TensorScalar|Scalar|(?<=[a-z])s)$")
-_BY_ORDER = ""  # a phase that strobe.analysis.phases derives
 _DIGITS = 6  # that a duration is written with
 
 
@@ -185,25 +180,49 @@ def _last(full_name: str) -> str:
 def _attributes(path: Path, trace: _Trace, types: list[str]) -> tuple[list[str], Int32]:
     """Return attributes as JSON and the place of each row's among them."""
     inputs = _read_inputs(path, trace)
-    calls, described = _read_calls(path, trace)
-    call_of = _match_calls(trace, types, calls, described)
-    phase_of = _phases(trace, types, call_of, described)
+    which = trace.which.tolist()
+    by_name = _phases(trace.full_names, types)
+    phase_of: Sequence[str | None] = [by_name[each] for each in which]
+    call_of, described = _read_calls(path, trace, types)
+    if described:
+        phase_of = pynative.phases(phase_of, call_of, described)
     graphs = _read_graphs(path, trace)
     codes: dict[tuple[int, str, int, str | None], int] = {}
-    keys = zip(trace.which.tolist(), inputs, call_of, phase_of, strict=True)
+    keys = zip(which, inputs, call_of, phase_of, strict=True)
     places = [codes.setdefault(key, len(codes)) for key in keys]
     texts = []
-    for which, given, call, phase in codes:
-        name = trace.full_names[which]
+    for operator, given, call, phase in codes:
+        name = trace.full_names[operator]
         told = {"full_name": name} | _given(given, graphs.get(name, {}))
-        if phase != _BY_ORDER:
+        if phase != pynative.BY_ORDER:
             told["phase"] = phase
         if call >= 0:
             told |= described[call].attributes()
-        if types[which] in _COLLECTIVES:
-            told |= _collective(types[which], told)
+        if types[operator] in _COLLECTIVES:
+            told |= _collective(types[operator], told)
         texts.append(json.dumps(told, separators=(",", ":")))
     return texts, np.array(places, np.int32)
+
+
+def _read_calls(
+    path: Path, trace: _Trace, types: list[str]
+) -> tuple[list[int], list[pynative.Call]]:
+    """Return for each row the kind of call that made it, -1 for none, and the kinds."""
+    which = trace.which.tolist()
+    none = [-1] * len(which)
+    try:
+        calls, kinds = pynative.read(path)
+    except FormatError as error:
+        trace.notes.append(f"what operators were given is left out: {error}")
+        return none, []
+    found = pynative.match([(trace.full_names[each], types[each]) for each in which], calls, kinds)
+    bare = [row for row, each in enumerate(which) if "/" not in trace.full_names[each]]
+    unknown = sum(found[row] < 0 for row in bare)
+    if kinds and unknown:
+        trace.notes.append(
+            f"inputs of {unknown} of {len(bare)} operators of PyNative mode are unknown"
+        )
+    return found, kinds
 
 
 def _read_inputs(path: Path, trace: _Trace) -> list[str]:
@@ -285,92 +304,6 @@ def _read_graphs(path: Path, trace: _Trace) -> dict[str, dict[str, Any]]:
     }
 
 
-@dataclass(frozen=True)
-class _Call:
-    """One kind of call, as the dispatch tells it."""
-
-    name: str
-    inputs: list[Any]
-    group: str | None
-    phase: str | None
-    is_primitive: bool
-
-    def attributes(self) -> dict[str, Any]:
-        told: dict[str, Any] = {
-            "shapes": [_part(each, 0) for each in self.inputs],
-            "dtypes": [_part(each, 1) for each in self.inputs],
-        }
-        return told | ({"group": self.group} if self.group else {})
-
-
-def _part(described: Any, which: int) -> Any:
-    """Return shape or dtype of [[3, 6], "float32"], a list of them for ["several", [...]]."""
-    if described is None:
-        return None
-    if described[0] == "several":
-        return [_part(each, which) for each in described[1]]
-    return described[which]
-
-
-def _read_calls(path: Path, trace: _Trace) -> tuple[list[int], list[_Call]]:
-    """Return the calls in their order, as places among the kinds of calls."""
-    try:
-        kinds = [_Call(*each) for each in json.loads((path / KINDS).read_text())]
-        calls = np.fromfile(path / CALLS, np.int32).tolist()
-        if calls and not 0 <= min(calls) <= max(calls) < len(kinds):
-            raise ValueError(calls)
-    except FileNotFoundError:
-        return [], []
-    except (OSError, ValueError, TypeError):
-        trace.notes.append("what operators were given is damaged, and left out")
-        return [], []
-    return calls, kinds
-
-
-def _match_calls(
-    trace: _Trace, types: list[str], calls: list[int], kinds: list[_Call]
-) -> list[int]:
-    """Return the kind of call that each row was made by, -1 where that is not certain.
-
-    MindSpore runs in the order of the calls. So of operators of which as many ran as were called,
-    the n-th was made by the n-th. What a primitive calls has a scope, what a function calls has
-    none. A call may have a longer name than what it runs: Muls runs a Mul.
-    """
-    rows_of: dict[tuple[str, bool], list[int]] = defaultdict(list)
-    for row, which in enumerate(trace.which.tolist()):
-        if trace.full_names[which].count("/") < 2:
-            rows_of[_plain(types[which]), not _is_bare(trace, which)].append(row)
-    calls_of: dict[tuple[str, bool], list[int]] = defaultdict(list)
-    for call in calls:
-        calls_of[_plain(kinds[call].name), kinds[call].is_primitive].append(call)
-    found = [-1] * len(trace.which)
-    known = set(types)
-    for key, rows in rows_of.items():
-        pairs = list(zip(rows, calls_of.get(key, []), strict=False))
-        names = [(types[trace.which[row]], kinds[call].name) for row, call in pairs]
-        agree = all(ran == called or called not in known for ran, called in names)
-        if agree and len(rows) == len(calls_of.get(key, [])):
-            for row, call in pairs:
-                found[row] = call
-    bare = [row for row, which in enumerate(trace.which.tolist()) if _is_bare(trace, which)]
-    unknown = sum(found[row] < 0 for row in bare)
-    if kinds and unknown:
-        trace.notes.append(
-            f"inputs of {unknown} of {len(bare)} operators of PyNative mode are unknown"
-        )
-    return found
-
-
-def _plain(name: str) -> str:
-    """Return what a call and what it runs have in common: Sum of SumExt and of ReduceSum."""
-    return _VARIANT.sub("", name) or name
-
-
-def _is_bare(trace: _Trace, which: int) -> bool:
-    """Say whether MindSpore tells nothing but its type, as of what PyNative mode calls."""
-    return "/" not in trace.full_names[which]
-
-
 def _shape(text: str) -> object:
     """Return `[3, 6]` as a list, `NoShape` as None, `TupleShape([3], NoShape)` as a list."""
     plain = re.sub(r"\w+Shape\(", "[", text).replace(")", "]").replace("NoShape", "null")
@@ -394,37 +327,7 @@ def _modules(full_names: list[str]) -> list[str]:
     return found
 
 
-def _phases(
-    trace: _Trace, types: list[str], call_of: list[int], kinds: list[_Call]
-) -> list[str | None]:
-    """Return the phase of each row, as its name or its call tells; None where neither does.
-
-    A call that is neither of the backward nor of an optimizer has that of its place between these.
-
-    What was called by nobody, as parts of the backward are, is between calls: since MindSpore runs
-    in their order, it has the phase of the calls before and after if that is the same.
-    """
-    by_name = _phases_of_names(trace.full_names, types)
-    if not kinds:
-        return [by_name[which] for which in trace.which.tolist()]
-    called = [kinds[call].phase or _BY_ORDER if call >= 0 else None for call in call_of]
-    before, after = _carry(called), _carry(called[::-1])[::-1]
-    found = []
-    for which, own, last, following in zip(
-        trace.which.tolist(), called, before, after, strict=True
-    ):
-        between = last if last == following else None
-        found.append(by_name[which] or own or between)
-    return found
-
-
-def _carry(values: list[str | None]) -> list[str | None]:
-    """Return for each place the last value that is not None."""
-    last: str | None = None
-    return [last := value if value is not None else last for value in values]
-
-
-def _phases_of_names(full_names: list[str], types: list[str]) -> list[str | None]:
+def _phases(full_names: list[str], types: list[str]) -> list[str | None]:
     """Return the phase of each operator as its name tells, None where it does not.
 
     Names have scopes only in graph mode. One without a bare name among them is of that mode, where

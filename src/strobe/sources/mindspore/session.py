@@ -86,9 +86,9 @@ class CpuSession:
         Operators may run meanwhile, so that what was recorded must not be written yet.
         """
         assert self.anchors is not None
-        self.is_paused = True
         _cpu_profiler().step_profiling_enable(False)
         self.anchors.add()
+        self.is_paused = True
 
     def stop(self) -> Anchors:
         """Have the files written, which are none if nothing ran; return what sets their clock."""
