@@ -68,7 +68,6 @@ class MindSporeSource:
     def detach(self) -> None:
         """Undo it."""
         hooks.detach()
-        self._pipeline.end()
         self._notes.clear()
 
     def open(self, wants: Wants, log: Path) -> None:
