@@ -174,6 +174,9 @@ def run(arguments: argparse.Namespace) -> Json:
             results["mindspore_analyse"] = part("mindspore_analyse.py", steps, python=python)
             continue
         results["peers"][name] = part("spans.py", "--rounds", rounds, python=python)
+        if name in ("jax", "paddle"):
+            counts = ("25", "500") if arguments.quick else ("60", "1000")
+            results[f"{name}_steps"] = part("framework_steps.py", name, *counts, python=python)
         if name == "torch":
             count = "100000" if arguments.quick else "1000000"
             results["torch_table"] = part("torch_table.py", count, python=python)
@@ -246,6 +249,9 @@ def rows(results: Json) -> Iterator[Row]:
     yield from host_rows(results)
     if "torch_steps" in results:
         yield from torch_rows(results)
+    for name in ("jax", "paddle"):
+        if f"{name}_steps" in results:
+            yield from framework_rows(name, results[f"{name}_steps"])
     if "mindspore_steps" in results:
         yield from mindspore_rows(results["mindspore_steps"])
     if "mindspore_analyse" in results:
@@ -329,6 +335,36 @@ def paddle_rows(tables: Json) -> Iterator[Row]:
         "≥ 1 M/s",
         rate >= 1e6,
     )
+
+
+def framework_rows(name: str, steps: Json) -> Iterator[Row]:
+    events = f"{steps['events'] // steps['steps']} {name} events"
+    for asked, found in steps["ratios"].items():
+        ours, theirs = (steps["added_us"][f"{who}, {asked}"] for who in ("strobe", "own"))
+        yield Row(
+            f"step of {events}, {asked}",
+            f"+{ours:.0f} µs on {steps['bare_us']:.0f}",
+            f"{name}.profiler +{theirs:.0f} µs: {found['ratio']:.2f}× "
+            f"({found['low']:.2f} to {found['high']:.2f})",
+            "≤ 1.0×, or not to be told from it",
+            found["low"] <= 1.0,
+        )
+    stop_ms = steps["stop_ms"]
+    yield Row(
+        f"stop() at {steps['events']:,} {name} events",
+        f"{stop_ms['strobe']:.0f} ms",
+        f"{name}.profiler {stop_ms['own']:.0f} ms, with its file",
+        "≤ its own + 50 ms",
+        stop_ms["strobe"] <= stop_ms["own"] + 50,
+    )
+    if "own_table_s" in steps:
+        yield Row(
+            "from there to the operator table",
+            f"{steps['table_s']:.2f} s",
+            f"summary() {steps['own_table_s']:.1f} s",
+            "≤ 1/50",
+            steps["table_s"] <= steps["own_table_s"] / 50,
+        )
 
 
 def mindspore_rows(steps: Json) -> Iterator[Row]:

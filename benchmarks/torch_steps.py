@@ -7,24 +7,19 @@ its time less that of the round's bare steps. Prints one JSON object.
 """
 
 import contextlib
-import gc
 import json
-import random
 import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 import strobe
+from rounds import compare, interleave, medians
 
 LAYERS = 8
-WARM_UP, STEPS = 20, 60
-
 # what is asked of both: (strobe's options, torch.profiler's)
 ASKED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "plain": ({}, {}),
@@ -49,10 +44,7 @@ def main() -> None:
         for asked, (ours, theirs) in ASKED.items():
             ways[f"strobe, {asked}"] = with_strobe(folder, ours)
             ways[f"torch, {asked}"] = with_torch(theirs)
-        spent: dict[str, list[float]] = {name: [] for name in ways}
-        for _ in range(rounds):
-            for name in random.sample(list(ways), len(ways)):
-                spent[name].append(measure(train, ways[name]))
+        spent = interleave(train, ways, rounds)
         events = count_events(train, folder)
     json.dump(
         {
@@ -60,10 +52,10 @@ def main() -> None:
             "rounds": rounds,
             "events": events,
             "bare_us": statistics.median(spent["bare"]),
-            "added_us": {
-                name: statistics.median(added(spent, name)) for name in ways if name != "bare"
+            "added_us": medians(spent),
+            "ratios": {
+                asked: compare(spent, f"strobe, {asked}", f"torch, {asked}") for asked in ASKED
             },
-            "ratios": {asked: compare(spent, asked) for asked in ASKED},
         },
         sys.stdout,
     )
@@ -95,47 +87,10 @@ def with_torch(options: dict[str, Any]) -> Any:
     return lambda: profile(activities=[ProfilerActivity.CPU], **options)
 
 
-def measure(train: Any, way: Any) -> float:
-    """Return the microseconds of CPU time of one step, of the whole process."""
-    gc.collect()
-    with paused_gc(), way():
-        train(WARM_UP)
-        began = time.process_time()
-        train(STEPS)
-        return (time.process_time() - began) / STEPS * 1e6
-
-
-@contextlib.contextmanager
-def paused_gc() -> Iterator[None]:
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
 def count_events(train: Any, folder: str) -> int:
     with strobe.Profiler(output=folder) as profiler:
         train(1)
     return profiler.recording.spans().collect().height
-
-
-def added(spent: dict[str, list[float]], name: str) -> list[float]:
-    return [on - off for on, off in zip(spent[name], spent["bare"], strict=True)]
-
-
-def compare(spent: dict[str, list[float]], asked: str) -> dict[str, float]:
-    """Return ours / torch's of the medians of what is added, and where 95 % of resamples lie."""
-    pairs = list(
-        zip(added(spent, f"strobe, {asked}"), added(spent, f"torch, {asked}"), strict=True)
-    )
-    drawn = sorted(ratio(random.choices(pairs, k=len(pairs))) for _ in range(4000))
-    return {"ratio": ratio(pairs), "low": drawn[100], "high": drawn[-101]}
-
-
-def ratio(pairs: list[tuple[float, float]]) -> float:
-    ours, theirs = zip(*pairs, strict=True)
-    return statistics.median(ours) / statistics.median(theirs)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from strobe.model.tables import CATEGORIES
@@ -42,6 +42,7 @@ _ZERO_GRAD = {"phase": "zero_grad"}
 # paddle.profiler puts there.
 _OURS: Any = 1
 _OPEN = "_strobe_open"
+_MOST_SPANS = 10_000
 
 _Function = Callable[..., Any]
 
@@ -60,7 +61,11 @@ class Annotations:
         self._modules = self._shapes = False
         self._paths: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._training: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
-        self._types: dict[Any, dict[str, str]] = {}
+        # A span that is left before the one around it can be made once and entered again and again.
+        self._spans: dict[Any, Any] = {}
+        self._types: dict[int, tuple[Any, dict[str, str]]] = {}
+        self._utils: Any = None
+        self._layer_codes: dict[int, CodeType] = {}
         self._late_s = float("inf")
         self._stepping = threading.local()
 
@@ -68,13 +73,15 @@ class Annotations:
         """Put the hooks in place and return why those that could not be were not."""
         if self._patches:
             return []
+        self._utils = import_module(_UTILS)
+        self._layer_codes = _codes_of_layers()
         waits = ("_DataLoaderIterSingleProcess", "_DataLoaderIterMultiProcess")
         parts: list[tuple[str, str, Callable[[Any], Any]]] = [
             (_UTILS, "RecordEvent.begin", self._begin),
             (_UTILS, "RecordEvent.end", self._end),
             # These ask it twice, and would fail if the answer changed in between.
-            (_ITERATORS, "in_profiler_mode", lambda _: _theirs_is_active),
-            (_TENSORS, "in_profiler_mode", lambda _: _theirs_is_active),
+            (_ITERATORS, "in_profiler_mode", lambda _: self._theirs_is_active),
+            (_TENSORS, "in_profiler_mode", lambda _: self._theirs_is_active),
             *((_ITERATORS, f"{name}.__next__", self._around(name, "Dataloader")) for name in waits),
             ("paddle", "Tensor.backward", self._around("Gradient Backward", "Backward")),
             (_OPTIMIZER, "Optimizer.clear_grad", self._clear_grad),
@@ -89,6 +96,7 @@ class Annotations:
         """Undo it."""
         self.pause()
         self._patches.undo()
+        self._spans.clear()
         self._paths.clear()
         self._training.clear()
 
@@ -96,6 +104,7 @@ class Annotations:
         """Record; with `modules`, name layers by their paths; with `shapes`, say what they got."""
         utils: Any = import_module(_UTILS)
         self._recording = True
+        self._spans.clear()
         self._modules, self._shapes = modules, shapes
         if not utils._is_profiler_used:
             utils._is_profiler_used = _OURS
@@ -130,7 +139,7 @@ class Annotations:
                 # Any of them may be begun again before it ends: a decorated function that recurs.
                 event.__dict__.setdefault(_OPEN, []).append(span)
                 span.begin()
-            if _theirs_is_active() and not self.native_is_ours:
+            if self._theirs_is_active() and not self.native_is_ours:
                 original(event)
 
         return begin
@@ -146,21 +155,48 @@ class Annotations:
         return end
 
     def _span(self, event: Any) -> Any:
+        """Return what records an event; called by begin(), which its `with` or the program calls.
+
+        Events of the program's own may overlap others of their name, so that each has its own span.
+        """
+        caller = sys._getframe(1).f_back
+        around = caller.f_back if caller is not None else None
+        if around is not None and id(around.f_code) in self._layer_codes:
+            return self._span_of_layer(around, str(event.name))
         kind = event.event_type
-        attributes = self._types.get(kind)
+        _, attributes = self._types.get(id(kind), (None, None))
         if attributes is None:
-            attributes = self._types[kind] = _PHASES.get(getattr(kind, "name", ""), {})
-        name = str(event.name)
-        if attributes is not _FORWARD or not (self._modules or self._shapes):
-            return recorder.core.source_span(name, _ANNOTATION, attributes)
-        layer, inputs = _called_layer()
+            attributes = _PHASES.get(getattr(kind, "name", ""), {})
+            self._types[id(kind)] = kind, attributes
+        return recorder.core.source_span(str(event.name), _ANNOTATION, attributes)
+
+    def _span_of_layer(self, frame: FrameType, name: str) -> Any:
+        """Return what records the call of a layer, whose frame this is."""
+        if not (self._modules or self._shapes):
+            return self._kept(name, _ANNOTATION, _FORWARD, name)
         try:
-            attributes = {**attributes, **_describe(inputs)} if self._shapes else attributes
-            name = self._path(layer, name) if self._modules and layer is not None else name
+            layer, inputs = frame.f_locals["self"], frame.f_locals.get("inputs") or ()
+            path = self._path(layer, name) if self._modules else name
+            category = _MODULE if self._modules else _ANNOTATION
+            if not self._shapes:
+                return self._kept(path, category, _FORWARD, path)
+            told = _describe(inputs)
+            attributes = {**_FORWARD, "shapes": told[0], "dtypes": told[1]}
+            return self._kept(path, category, attributes, (path, told))
         except Exception:  # of a class of the program's; the name and no more, then
-            layer = None
-        category = _MODULE if self._modules and layer is not None else _ANNOTATION
-        return recorder.core.source_span(name, category, attributes)
+            return self._kept(name, _ANNOTATION, _FORWARD, name)
+
+    def _kept(self, name: str, category: int, attributes: dict[str, Any], key: Any) -> Any:
+        span = self._spans.get(key)
+        if span is None:
+            if len(self._spans) >= _MOST_SPANS:  # of shapes that are new each time
+                self._spans.clear()
+            span = self._spans[key] = recorder.core.source_span(name, category, attributes)
+        return span
+
+    def _theirs_is_active(self) -> bool:
+        """Say whether a profiler of the user's is."""
+        return self._utils._is_profiler_used is True
 
     def _path(self, layer: Any, name: str) -> str:
         """Return the path of a layer in the model that was called first."""
@@ -171,12 +207,14 @@ class Annotations:
 
     def _around(self, name: str, kind: str) -> Callable[[_Function], _Function]:
         def wrap(original: _Function) -> _Function:
+            span = recorder.core.source_span(name, _ANNOTATION, _PHASES[kind])
+
             @wraps(original)
             def call(*arguments: Any, **keywords: Any) -> Any:
-                if not self._recording or _theirs_is_active():  # who makes a RecordEvent of it
+                if not self._recording or self._theirs_is_active():  # who makes an event of it
                     return original(*arguments, **keywords)
                 self._look_at_clock()
-                with recorder.core.source_span(name, _ANNOTATION, _PHASES[kind]):
+                with span:
                     return original(*arguments, **keywords)
 
             return call
@@ -184,16 +222,20 @@ class Annotations:
         return wrap
 
     def _clear_grad(self, original: _Function) -> _Function:
+        span = recorder.core.source_span("Optimizer.clear_grad", _ANNOTATION, _ZERO_GRAD)
+
         @wraps(original)
         def clear_grad(*arguments: Any, **keywords: Any) -> Any:
             if not self._recording:
                 return original(*arguments, **keywords)
-            with recorder.core.source_span("Optimizer.clear_grad", _ANNOTATION, _ZERO_GRAD):
+            with span:
                 return original(*arguments, **keywords)
 
         return clear_grad
 
     def _step(self, original: _Function, name: str = _STEP) -> _Function:
+        span = recorder.core.source_span(name, _ANNOTATION, _PHASES["Optimization"])
+
         @wraps(original)
         def step(optimizer: Any, *arguments: Any, **keywords: Any) -> Any:
             # One inside another is part of it: Paddle may have wrapped what we had wrapped.
@@ -202,11 +244,11 @@ class Annotations:
             self._stepping.now = True
             try:
                 # Once paddle.profiler has been used, Paddle itself has wrapped them all, for good.
-                theirs = name == _STEP and import_module(_UTILS)._has_optimizer_wrapped
+                theirs = name == _STEP and self._utils._has_optimizer_wrapped
                 if theirs or not self._recording:
                     result = original(optimizer, *arguments, **keywords)
                 else:
-                    with recorder.core.source_span(name, _ANNOTATION, _PHASES["Optimization"]):
+                    with span:
                         result = original(optimizer, *arguments, **keywords)
             finally:
                 self._stepping.now = False
@@ -259,32 +301,19 @@ def _trains(program: Any) -> bool:
     return False
 
 
-def _called_layer() -> tuple[Any, tuple[Any, ...]]:
-    """Return the layer whose call makes the event that begins, and its inputs; None if none does.
-
-    Layer.__call__ makes it in a function of its own, which calls RecordEvent.__enter__, begin() and
-    what is here.
-    """
-    frame: FrameType | None = sys._getframe(1)
-    for _ in range(4):
-        if frame is not None and frame.f_globals.get("__name__") == _LAYERS:
-            return frame.f_locals.get("self"), frame.f_locals.get("inputs") or ()
-        frame = frame.f_back if frame is not None else None
-    return None, ()
+def _codes_of_layers() -> dict[int, CodeType]:
+    """Return the code that makes the event of a layer's call, with functions in it, by identity."""
+    call = vars(import_module(_LAYERS).Layer).get("_dygraph_call_func")
+    outer = getattr(call, "__code__", None)
+    inner = [each for each in getattr(outer, "co_consts", ()) if isinstance(each, CodeType)]
+    return {id(each): each for each in (outer, *inner) if each is not None}
 
 
-def _describe(inputs: tuple[Any, ...]) -> dict[str, Any]:
+def _describe(inputs: tuple[Any, ...]) -> tuple[Any, Any]:
     """Return shapes and types of the tensors that a layer was called with."""
     tensors = [each for each in inputs if hasattr(each, "stop_gradient")]
-    return {
-        "shapes": [list(each.shape) for each in tensors],
-        "dtypes": [str(each.dtype).removeprefix("paddle.") for each in tensors],
-    }
-
-
-def _theirs_is_active() -> bool:
-    """Say whether a profiler of the user's is."""
-    return import_module(_UTILS)._is_profiler_used is True
+    dtypes = [str(each.dtype).removeprefix("paddle.") for each in tensors]
+    return tuple(tuple(each.shape) for each in tensors), tuple(dtypes)
 
 
 def _optimizers() -> list[str]:

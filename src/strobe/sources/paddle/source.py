@@ -118,9 +118,11 @@ class PaddleSource:
         self._seconds = _most_seconds()
         self._limits, self._recorded = [], False
         self._wants, self._log = wants, log
-        self._annotations.resume(modules=wants.modules, shapes=wants.shapes)
         session = PaddleSession()
         supplements = self._supplements(wants)
+        # To ask each layer costs as much as all shapes of operators do.
+        by_layer = wants.shapes and (wants.modules or supplements is None)
+        self._annotations.resume(modules=wants.modules, shapes=by_layer)
         if wants.memory:
             _write_alive(log)
         try:
