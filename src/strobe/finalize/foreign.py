@@ -237,13 +237,16 @@ class _Lanes:
         return lane
 
     def of_threads(self, pid: NDArray[np.int64], tid: NDArray[np.int64]) -> NDArray[np.int32]:
-        pairs, where = np.unique(np.stack([pid, tid]), axis=1, return_inverse=True)
+        # Traces are by thread, or nearly: there are far fewer runs of one than rows.
+        changes = (pid[1:] != pid[:-1]) | (tid[1:] != tid[:-1])
+        first = np.flatnonzero(np.append(True, changes)[: len(pid)])
+        pairs, where = np.unique(np.stack([pid[first], tid[first]]), axis=1, return_inverse=True)
         places = [
             self._place(process, thread, self._name(process, thread))
             for process, thread in pairs.T.tolist()
         ]
-        found: NDArray[np.int32] = np.array(places, np.int32)[where.reshape(-1)]
-        return found
+        of_runs: NDArray[np.int32] = np.array(places, np.int32)[where.reshape(-1)]
+        return np.repeat(of_runs, np.diff(np.append(first, len(pid))))
 
     def of_counters(self) -> int:
         """Return the lane of what no thread has told."""

@@ -41,6 +41,7 @@ EVENT_TYPES = (
 """TracerEventType of Paddle 3.3.1; a later one may have more."""
 _MOST_TYPE = 1 << 20
 _MOST_DEPTH = 100
+_MANY = 1 << 22
 _NEVER = np.iinfo(np.int64).max
 MEMORY_TYPES = ("Allocate", "Free", "ReservedAllocate", "ReservedFree")
 
@@ -568,7 +569,7 @@ def _describe(trace: Trace) -> tuple[Int8, Int32, list[str]]:
     host, device = trace.host, trace.device
     key = np.concatenate([host.type, device.type]) * (len(trace.names) + 1)
     key += np.concatenate([host.name, device.name])
-    distinct, place = np.unique(key, return_inverse=True)
+    distinct, place = _unique(key)
     texts: dict[str, int] = {}
     categories, codes = [], []
     for one in distinct.tolist():
@@ -607,6 +608,16 @@ def _with_shapes(
     found = np.array([codes.setdefault(text, len(codes)) for text in merged], np.int32)
     text_of[rows] = found[where.reshape(-1)]
     return text_of, list(codes)
+
+
+def _unique(key: Int64) -> tuple[Int64, Int64]:
+    """Return what np.unique() does, without sorting where numbers from 0 on are not too many."""
+    if not len(key) or key.min() < 0 or key.max() >= _MANY:
+        distinct, place = np.unique(key, return_inverse=True)
+        return distinct, place.reshape(-1)
+    present = np.zeros(int(key.max()) + 1, bool)
+    present[key] = True
+    return np.flatnonzero(present), (np.cumsum(present) - 1)[key]
 
 
 def _named(trace: Trace, holds: Callable[[str], Any]) -> NDArray[np.bool_]:
