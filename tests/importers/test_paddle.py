@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import struct
 from collections import Counter
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from strobe.model.tables import CATEGORIES
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DATA = Path(os.environ.get("STROBE_TEST_DATA", ROOT.parent / "shared" / "data")) / "paddle"
-OPERATOR, KERNEL, USER, LAUNCH = 0, 4, 7, 15
+OPERATOR, KERNEL, USER, INNER, LAUNCH = 0, 4, 7, 8, 15
 
 Value = int | str | bytes | list["Field"]
 Field = tuple[int, Value]
@@ -230,6 +232,75 @@ def test_damage_is_told_or_survived(
     except FormatError:
         return
     assert len(events.start_ns) == len(events.name) <= 20
+
+
+def calls(*told: tuple[int, str, dict[str, list[list[int]]]]) -> bytes:
+    """The file beside a trace: operators and inputs at their times in the thread 71."""
+    objects = [{"op": op, "inputs": inputs, "attributes": {}} for _, op, inputs in told]
+    lines = b"".join(json.dumps(each).encode() + b"\n" for each in objects)
+    rows = b"".join(
+        struct.pack("=QQQ", 71, time_ns, place) for place, (time_ns, _, _) in enumerate(told)
+    )
+    return lines + b"\n" + rows
+
+
+# Times: a matmul in an operator, a gradient of two calls, and one that stands in none.
+CALLED = profile(
+    node(1, 0, "matmul dygraph", OPERATOR, 100, 200),
+    node(2, 0, "Local_GradNode", INNER, 300, 500),
+    node(3, 0, "backward", USER, 600, 700),
+    node(4, 1, "matmul infer_meta", INNER, 120, 130),
+    node(5, 1, "matmul kernel launch", LAUNCH, 140, 190),
+    node(6, 2, "full kernel launch", LAUNCH, 320, 350),
+    node(7, 2, "scale kernel launch", LAUNCH, 420, 450),
+)
+CALLS = calls(
+    (110, "matmul", {"y": [[3, 4]], "x": [[2, 3]]}),
+    (310, "full", {}),
+    (410, "scale", {"x": [[5]]}),
+    (650, "full", {}),
+    (999, "add", {"x": [[1]]}),
+)
+
+
+def test_shapes_beside_a_trace_are_of_the_operator_around_and_its_launch(tmp_path: Path) -> None:
+    path = written(tmp_path, CALLED)
+    path.with_name(path.name + ".shapes").write_bytes(CALLS)
+
+    events = paddle.read(path)
+
+    told = {
+        events.names[name]: json.loads(events.texts[text]).get("shapes")
+        for name, text in zip(events.name, events.attributes, strict=True)
+    }
+    assert told == {
+        "matmul dygraph": [[2, 3], [3, 4]],
+        "matmul infer_meta": None,
+        "matmul kernel launch": [[2, 3], [3, 4]],
+        "Local_GradNode": None,  # two were called
+        "full kernel launch": [],
+        "scale kernel launch": [[5]],
+        "backward": None,  # no operator
+    }
+
+
+@given(
+    changes=st.lists(st.tuples(st.integers(0, 9999), st.integers(0, 255)), min_size=1, max_size=4),
+    cut=st.integers(0, 99),
+)
+def test_damaged_shapes_are_told_or_survived(
+    changes: list[tuple[int, int]], cut: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    content = bytearray(CALLS)
+    for place, byte in changes:
+        content[place % len(content)] = byte
+    path = written(tmp_path_factory.getbasetemp(), CALLED)
+    beside = path.with_name(path.name + ".shapes")
+    beside.write_bytes(content[: len(content) - (cut if cut < 60 else 0)])
+
+    with contextlib.suppress(FormatError):
+        assert len(paddle.read(path).name) == 7
+    beside.unlink()
 
 
 REAL = sorted(DATA.glob("*.pb"))

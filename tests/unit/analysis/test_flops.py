@@ -27,6 +27,11 @@ PLAIN = {"stride": [1], "padding": [0], "dilation": [1], "groups": 1, "transpose
         ("aten::dot", [[7], [7]], {}, 2 * 7),
         ("aten::mul", [[3, 1], [1, 4]], {}, 3),
         ("aten::add", [[], []], {}, 1),
+        ("matmul dygraph", [[3, 4], [4, 5]], {}, 2 * 3 * 4 * 5),
+        ("matmul dygraph", [[4, 3], [5, 4]], {"transpose_x": True, "transpose_y": True}, 120),
+        ("matmul kernel launch", [[7, 2, 3, 4], [2, 4, 5]], {}, 7 * 2 * 120),
+        ("matmul dygraph", [[6, 3, 4], [4]], {}, 2 * 6 * 3 * 4),
+        ("add dygraph", [[2, 1, 3], [4, 1]], {}, 2 * 4 * 3),
         # 14 x 14 pixels come out
         ("aten::conv2d", [IMAGE, KERNEL], PLAIN, 2 * 4 * 14 * 14 * 6 * 8 * 9),
         # (16 + 2 - 2 - 1) // 2 + 1 = 8
