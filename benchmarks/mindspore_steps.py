@@ -9,14 +9,11 @@ one JSON object.
 """
 
 import contextlib
-import gc
 import json
-import random
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +23,9 @@ from mindspore import nn
 from mindspore.profiler import ProfilerActivity, profile, tensorboard_trace_handler
 
 import strobe
+from rounds import compare, interleave, medians
 
 LAYERS = 8
-WARM_UP, STEPS = 10, 40
 
 # what is asked of both: (strobe's options, mindspore.profiler's)
 ASKED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -52,10 +49,7 @@ def main() -> None:
         for asked, (ours, theirs) in ASKED.items():
             ways[f"strobe, {asked}"] = with_strobe(folder, ours)
             ways[f"mindspore, {asked}"] = with_mindspore(folder, theirs)
-        spent: dict[str, list[float]] = {name: [] for name in ways}
-        for _ in range(rounds):
-            for name in random.sample(list(ways), len(ways)):
-                spent[name].append(measure(train, ways[name]))
+        spent = interleave(train, ways, rounds)
         ends = [measure_ends(train, folder, steps) for _ in range(5)]
     json.dump(
         {
@@ -64,10 +58,10 @@ def main() -> None:
             "steps": steps,
             "events": ends[0]["events"],
             "bare_us": statistics.median(spent["bare"]),
-            "added_us": {
-                name: statistics.median(added(spent, name)) for name in ways if name != "bare"
+            "added_us": medians(spent),
+            "ratios": {
+                asked: compare(spent, f"strobe, {asked}", f"mindspore, {asked}") for asked in ASKED
             },
-            "ratios": {asked: compare(spent, asked) for asked in ASKED},
             **{name: statistics.median(end[name] for end in ends) for name in ends[0]},
         },
         sys.stdout,
@@ -107,16 +101,6 @@ def with_mindspore(folder: str, options: dict[str, Any]) -> Any:
         )
 
     return make
-
-
-def measure(train: Any, way: Any) -> float:
-    """Return the microseconds of CPU time of one step, of the whole process."""
-    gc.collect()
-    with paused_gc(), way():
-        train(WARM_UP)
-        began = time.process_time()
-        train(STEPS)
-        return (time.process_time() - began) / STEPS * 1e6
 
 
 def measure_ends(train: Any, folder: str, steps: int) -> dict[str, float]:
@@ -159,33 +143,6 @@ def analyse(train: Any, folder: str, steps: int) -> float:
     began = time.perf_counter()
     theirs.stop()
     return (time.perf_counter() - began) * 1e3
-
-
-@contextlib.contextmanager
-def paused_gc() -> Iterator[None]:
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
-def added(spent: dict[str, list[float]], name: str) -> list[float]:
-    return [on - off for on, off in zip(spent[name], spent["bare"], strict=True)]
-
-
-def compare(spent: dict[str, list[float]], asked: str) -> dict[str, float]:
-    """Return ours / theirs of the medians of what is added, and where 95 % of resamples lie."""
-    pairs = list(
-        zip(added(spent, f"strobe, {asked}"), added(spent, f"mindspore, {asked}"), strict=True)
-    )
-    drawn = sorted(ratio(random.choices(pairs, k=len(pairs))) for _ in range(4000))
-    return {"ratio": ratio(pairs), "low": drawn[100], "high": drawn[-101]}
-
-
-def ratio(pairs: list[tuple[float, float]]) -> float:
-    ours, theirs = zip(*pairs, strict=True)
-    return statistics.median(ours) / statistics.median(theirs)
 
 
 if __name__ == "__main__":
