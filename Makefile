@@ -77,6 +77,9 @@ bench:  ## Measure ourselves beside PEERS in one run and print one table
 		environment=$$($(ENVIRONMENT) bench-$$peer) || exit 1; \
 		peers="$$peers --peer $$peer=$$environment/bin/python"; \
 	done; \
+	if $(ENVIRONMENT) --find 3.12 >/dev/null 2>&1; then \
+		peers="$$peers --peer 3.12=$$($(ENVIRONMENT) bench --python 3.12)/bin/python"; \
+	fi; \
 	environment=$$($(ENVIRONMENT) bench) && set -x && \
 	$$environment/bin/python benchmarks/run.py $$peers $(ARGS)
 

@@ -163,6 +163,7 @@ def run(arguments: argparse.Namespace) -> Json:
     }
     for count in (100_000, 1_000_000) if arguments.quick else (100_000, 1_000_000, 10_000_000):
         results["recordings"][str(count)] = measure_recording(count)
+    results["python_calls"] = [part("python_calls.py")]
     results["steps"] = part("steps.py")
     results["export"] = part("export.py")
     results["host"] = part("sampler.py", "8" if arguments.quick else "30")
@@ -173,11 +174,15 @@ def run(arguments: argparse.Namespace) -> Json:
             steps = "100" if arguments.quick else "300"
             results["mindspore_analyse"] = part("mindspore_analyse.py", steps, python=python)
             continue
+        if name.startswith("3."):  # another Python, whose calls are traced by other means
+            results["python_calls"].append(part("python_calls.py", python=python))
+            continue
         results["peers"][name] = part("spans.py", "--rounds", rounds, python=python)
         if name in ("jax", "paddle"):
             counts = ("25", "500") if arguments.quick else ("60", "1000")
             results[f"{name}_steps"] = part("framework_steps.py", name, *counts, python=python)
         if name == "torch":
+            results["python_calls"].append(part("python_calls.py", "--rounds", "10", python=python))
             count = "100000" if arguments.quick else "1000000"
             results["torch_table"] = part("torch_table.py", count, python=python)
             results["torch_many"] = measure_torch(count, python)
@@ -247,6 +252,8 @@ def rows(results: Json) -> Iterator[Row]:
         )
     yield from profiler_rows(results)
     yield from host_rows(results)
+    for figures in results.get("python_calls", ()):
+        yield from python_rows(figures)
     if "torch_steps" in results:
         yield from torch_rows(results)
     for name in ("jax", "paddle"):
@@ -394,6 +401,30 @@ def mindspore_rows(steps: Json) -> Iterator[Row]:
         "≤ 1/5",
         steps["table_ms"] <= steps["analyse_ms"] / 5,
     )
+
+
+def python_rows(figures: Json) -> Iterator[Row]:
+    """Calls traced beside others, of which viztracer is the one to beat; then samples."""
+    for call, added in figures["calls"].items():
+        ours = added["strobe"]
+        others = {name: took for name, took in added.items() if name != "strobe"}
+        judged = "viztracer" in others and call == "Python call"
+        yield Row(
+            f"{call}, traced, Python {figures['python']}",
+            f"+{ours:.0f} ns",
+            ", ".join(f"{name} +{t:.0f} ns: {ours / t:.2f}×" for name, t in others.items()),
+            "≤ 0.9× viztracer" if judged else "",
+            ours <= 0.9 * others["viztracer"] if judged else None,
+        )
+    for program, found in figures["samples"].items():
+        yield Row(
+            f"samples at 100 Hz of {program}, Python {figures['python']}",
+            f"{found['cpu_share']:.2%} of the program's CPU",
+            f"{found['achieved_hz']:.0f} Hz achieved, shares up to "
+            f"{found['largest_error']:.1%} off",
+            "≤ 1 %",
+            found["cpu_share"] <= 0.01,
+        )
 
 
 def profiler_rows(results: Json) -> Iterator[Row]:

@@ -88,6 +88,10 @@ PyObject *source_capsule(void);
 // What one span costs in nanoseconds, measured now; negative when it cannot be.
 double span_calibrate(void);
 
+// Microseconds after which a thread that waits for the GIL asks the one that has it to let go. May be
+// looked at and changed without the GIL; it is read when a wait begins.
+unsigned long *python_switch_interval_us(PyInterpreterState *interpreter);
+
 // The Python calls of all threads (calls.c) and samples of their stacks (sampler.c).
 PyObject *calls_start(PyObject *module, PyObject *arguments);
 PyObject *calls_keep(PyObject *module, PyObject *nothing);
