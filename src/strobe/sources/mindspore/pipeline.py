@@ -79,10 +79,10 @@ class Pipeline:
         """Stop, and write what there is."""
         assert self._anchors is not None
         _manager().stop()
-        _config().set_monitor_sampling_interval(self._interval_ms)
         folder = self._folder.with_name(f"{self._folder.name}-{len(self._saved)}")
         folder.mkdir()
-        _manager().save(str(folder))
+        _manager().save(str(folder))  # which writes the interval as it is set now
+        _config().set_monitor_sampling_interval(self._interval_ms)
         if any(folder.iterdir()):
             self._is_unknown = self._iterator is None
             begun_ms = self._anchors.marks_ns[0] // 1_000_000
