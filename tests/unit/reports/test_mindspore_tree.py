@@ -221,6 +221,7 @@ def test_the_timeline_has_exact_times_as_text() -> None:
     run = make(
         operator("Mul", 1_234_567, 1_001, full_name="Default/net/Mul-op0"),
         {"name": 'say "hi"', "start_ns": 0, "dur_ns": 5, "category": "user"},
+        {"name": "construct", "start_ns": 9, "dur_ns": 5, "category": "python"},
         steps=step_table((0, 2_000_000)),
     )
 
@@ -246,6 +247,8 @@ def test_the_timeline_has_exact_times_as_text() -> None:
         "Communication": "2000.000",
         "Communication(Not Overlapped)": "764.432",
     }
+    kinds = {each["name"]: each["cat"] for each in trace if each["ph"] == "X"}
+    assert kinds["construct"] == "python_function"
     assert timeline.trace_view(make()) is None
     assert (timeline.output_timeline_data(run) or "").splitlines()[1] == (
         "Default/net/Mul-op0,0,1000001234.567,0.001001"

@@ -85,7 +85,8 @@ def _host(run: Run) -> pl.DataFrame:
         pl.col("device").is_null()
         & ~category.is_in(["operator", "communication", "kernel", "copy"])
     )
-    return _event(rest, pid=pl.lit(_FRAMEWORK), tid=_tid(), thread=_thread(run), cat=category)
+    theirs = category.replace("python", "python_function")
+    return _event(rest, pid=pl.lit(_FRAMEWORK), tid=_tid(), thread=_thread(run), cat=theirs)
 
 
 def _operators(run: Run) -> pl.DataFrame:
