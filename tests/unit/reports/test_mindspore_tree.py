@@ -256,6 +256,21 @@ def test_the_timeline_has_exact_times_as_text() -> None:
     assert json.loads(timeline.timeline_summary(run) or "")["max_scope_name_num"] == 2
 
 
+def test_ranges_of_other_domains_are_left_out() -> None:
+    ranges = [
+        {"name": name, "start_ns": 0, "dur_ns": 5, "category": "user", "attributes": text}
+        for name, text in (("a", '{"domain":"one"}'), ("b", '{"domain":"two"}'), ("c", None))
+    ]
+
+    def drawn(**parameters: list[str]) -> set[str]:
+        trace = json.loads(timeline.trace_view(make(*ranges, parameters=parameters)) or "")
+        return {each["name"] for each in trace if each["ph"] == "X"}
+
+    assert drawn() == {"a", "b", "c"}
+    assert drawn(mstx_domain_include=["one"], mstx_domain_exclude=["one"]) == {"a", "c"}
+    assert drawn(mstx_domain_exclude=["one"]) == {"b", "c"}
+
+
 def test_blocks_are_followed_from_their_allocation_to_their_end() -> None:
     columns = ("start_ns", "bytes", "address", "device", "pid", "span", "allocated_bytes")
     rows = [

@@ -85,8 +85,20 @@ def _host(run: Run) -> pl.DataFrame:
         pl.col("device").is_null()
         & ~category.is_in(["operator", "communication", "kernel", "copy"])
     )
+    rest = _of_domains(rest, run)
     theirs = category.replace("python", "python_function")
     return _event(rest, pid=pl.lit(_FRAMEWORK), tid=_tid(), thread=_thread(run), cat=theirs)
+
+
+def _of_domains(frame: pl.DataFrame, run: Run) -> pl.DataFrame:
+    """Leave out marks and ranges of mstx whose domain is not asked for."""
+    include = run.parameters.get("mstx_domain_include") or []
+    exclude = run.parameters.get("mstx_domain_exclude") or []
+    if not include and not exclude:
+        return frame
+    domain = pl.col("attributes").str.json_path_match("$.domain")
+    asked = domain.is_in(include) if include else ~domain.is_in(exclude)
+    return frame.filter(domain.is_null() | asked)
 
 
 def _operators(run: Run) -> pl.DataFrame:
@@ -202,7 +214,8 @@ def _head(kind: str, pid: int, tid: int, **args: object) -> str:
 
 
 def _instants(run: Run) -> Iterator[str]:
-    for name, start_ns, tid in run.instants.select("name", "start_ns", "tid").iter_rows():
+    marks = _of_domains(run.instants, run).select("name", "start_ns", "tid")
+    for name, start_ns, tid in marks.iter_rows():
         place = {"pid": _FRAMEWORK, "tid": tid, "ts": exact_us(start_ns + run.wall_offset_ns)}
         yield json.dumps({"ph": "i", "s": "t", "name": name, **place})
 
