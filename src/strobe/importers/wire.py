@@ -33,6 +33,8 @@ except ImportError:  # not built here: same results, hundreds of times slower
 
     KIND = "Python"
 
+_FEW_BYTES = 16
+
 Kind = Literal["varint", "zigzag", "fixed32", "fixed64", "float", "double", "bytes", "count"]
 
 # In the order of native/importers/wire.h; "bytes" is two columns there.
@@ -88,9 +90,14 @@ class WireFile:
 
     def find(self, within: Ranges, number: int) -> Found:
         """Return all submessages, or strings, with this field number of the messages `within`."""
-        count = self._run(native.find, within, number, *_empty(3, 0))
-        parent, begin, end = _empty(3, count)
-        self._run(native.find, within, number, parent, begin, end)
+        # Most have more bytes than these; memory that is not written to costs nothing.
+        room = max(0, int((within.end - within.begin).sum())) // _FEW_BYTES + 16
+        arrays = _empty(3, room)
+        count = self._run(native.find, within, number, *arrays)
+        if count > room:
+            arrays = _empty(3, count)
+            self._run(native.find, within, number, *arrays)
+        parent, begin, end = (array[:count] for array in arrays)
         return Found(parent, Ranges(begin, end))
 
     def numbers(self, within: Ranges, number: int) -> tuple[Int64, Int64]:
