@@ -56,6 +56,7 @@ static struct {
   pthread_key_t thread_end;
   bool has_key;
   bool on;
+  bool is_child;  // forked while recording: the parent's profiler ends it, and does not tell
   uint64_t min_ns;
   uint32_t max_depth;
   uint8_t category;    // of our records
@@ -175,11 +176,18 @@ static inline void push(Stack *stack, Ring *ring, Callee callee, bool is_builtin
   call->start_ns = clock_quick_ns();
 }
 
+static void end_hooks(Ring *ring);
+
 // What was not known of a function or its place; may run Python code.
 static bool enter_slowly(Stack *stack, PyObject *object, const void *key, PyFrameObject *frame) {
   bool is_builtin = builtin_method(object) != NULL;
   Callee callee = {.key = key};
   Ring *ring = recorder_ring();
+  if (ring == NULL && calls.is_child) {
+    end_hooks(NULL);
+    calls.on = false;
+    return PyErr_Occurred() == NULL;
+  }
   if (ring) ring = get_ready(stack, ring);
   if (ring) {
     const Callee *known = callee_find(key);
@@ -581,6 +589,7 @@ PyObject *calls_start(PyObject *Py_UNUSED(module), PyObject *arguments) {
   Stack *stack = calls.has_key ? own_stack() : NULL;
   Ring *ring = stack ? recorder_ring() : NULL;
   if (ring) ring = get_ready(stack, ring);
+  calls.is_child = false;
   if (ring == NULL || calls.on) return PyErr_Occurred() ? NULL : PyBool_FromLong(calls.on);
   calls.unmatched = calls.replaced = 0;
   clock_quick_begin(with_counter);
@@ -614,5 +623,6 @@ PyObject *calls_after_fork(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(noth
   for (Stack *stack = calls.stacks; stack; stack = stack->next) {
     if (stack != thread_stack) stack->thread = 0;
   }
+  calls.is_child = calls.on;
   Py_RETURN_NONE;
 }
