@@ -22,6 +22,7 @@ from strobe.session.mindspore_tree import DONE, analyse_recording, check_steps, 
 from strobe.store import places
 
 _PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
+_PATIENCE_SECONDS = 600.0
 _PROGRAM = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
     "from strobe.session.mindspore_offline import main; main()"
@@ -93,7 +94,18 @@ def start_analysis(found: list[Path], options: Mapping[str, Any]) -> None:
     """Make the files of recordings outside this process, which waits for them when it ends."""
     for recording in found:
         process = _start(recording, options)
-        ending.finish_with(functools.partial(_hear, process, []))
+        ending.finish_with(functools.partial(_wait_for, process, recording))
+
+
+def _wait_for(process: subprocess.Popen[str], recording: Path) -> None:
+    """At the end of the program: wait for the files, but not for ever."""
+    failures: list[str] = []
+    try:
+        _hear(process, failures, seconds=_PATIENCE_SECONDS)
+    except subprocess.TimeoutExpired:
+        failures.append(f"not after {_PATIENCE_SECONDS:.0f} s; it goes on without this program")
+    for failure in failures:
+        show(f"the files of {str(recording)!r} are not complete: {failure}")
 
 
 def _analyse_at_once(found: list[Path], processes: int, options: dict[str, Any]) -> list[Path]:
@@ -114,9 +126,13 @@ def _start(recording: Path, options: Mapping[str, Any]) -> subprocess.Popen[str]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment())
 
 
-def _hear(process: subprocess.Popen[str], failures: list[str]) -> Path | None:
+def _hear(
+    process: subprocess.Popen[str], failures: list[str], seconds: float | None = None
+) -> Path | None:
     """Return the tree that a process made; what went wrong is added to the failures."""
-    told = json.loads(process.communicate()[0].strip() or '{"error": "the analysis failed"}')
+    told = json.loads(
+        process.communicate(timeout=seconds)[0].strip() or '{"error": "the analysis failed"}'
+    )
     if "error" in told:
         failures.append(told["error"])
         return None
@@ -144,8 +160,5 @@ def expect(recording: Path) -> None:
 def _complete_outside(recording: Path) -> None:
     """Have it done by a process: one that is ending cannot import what it takes."""
     if recording.is_dir() and not (recording / DONE).exists():
-        failures: list[str] = []
-        wanted = simplifies(recording)
-        _hear(_start(recording, {"again": False, "data_simplification": wanted}), failures)
-        for failure in failures:
-            show(f"the files of {str(recording)!r} are not complete: {failure}")
+        options = {"again": False, "data_simplification": simplifies(recording)}
+        _wait_for(_start(recording, options), recording)
