@@ -303,7 +303,7 @@ def test_exit_codes_are_those_of_the_docs(
     ("words", "at", "offered"),
     [
         (["strobe"], "ex", {"export"}),
-        (["strobe", "export", "out", "--format"], "p", {"perfetto", "parquet"}),
+        (["strobe", "export", "out", "--format"], "pe", {"perfetto"}),
         (["strobe", "run"], "--ste", {"--steps"}),
         (["strobe", "run", "train.py"], "--ste", set()),  # an option of the program
         (["strobe", "run", "-m", "train"], "--ste", set()),
