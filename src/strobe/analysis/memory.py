@@ -74,6 +74,7 @@ HELD = pl.Schema(
         "start_ns": pl.Int64,
         "owner": pl.String,
         "module": pl.String,
+        "function": pl.String,
         "blocks": pl.Int64,
         "bytes": pl.Int64,
         "share": pl.Float64,
@@ -81,17 +82,30 @@ HELD = pl.Schema(
 )
 
 
+def callers(spans: pl.DataFrame, stacks: pl.DataFrame, frames: pl.DataFrame) -> pl.Series:
+    """Return the Python function that each span was called in, and its place; null if unknown."""
+    frame = stacks["frame"].gather(spans["stack"])
+    names = frames.select(
+        pl.when(pl.col("file").is_null())
+        .then("name")
+        .otherwise(pl.format("{} ({}:{})", "name", "file", "line"))
+    ).to_series()
+    found: pl.Series = names.cast(pl.String).gather(frame)
+    return found
+
+
 def owner_timeline(allocations: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
     """What each owner holds from each event on: one row per row of `allocations`, in its order.
 
-    An owner is the innermost span that was open when a block was allocated, and its module; what
-    is freed is its owner's. What was there when the recording began is "(before the start)"; what
-    was allocated outside of all spans, or has no address to follow it by, is "(unknown)". So at
-    any event, what all owners of a process and device hold sums to allocated_bytes.
+    An owner is the innermost span that was open when a block was allocated, with its module and
+    the Python function that called it; what is freed is its owner's. What was there when the
+    recording began is "(before the start)"; what was allocated outside of all spans, or has no
+    address to follow it by, is "(unknown)". So at any event, what all owners of a process and
+    device hold sums to allocated_bytes.
 
-    Reads a whole table of allocations, and name and module of a whole table of spans.
-    Columns: pid; device, null for the host; start_ns; owner, module; held_bytes and held_blocks by
-    it from then on, blocks as far as they have addresses; allocated_bytes.
+    Reads a whole table of allocations, and name, module and function (see callers) of a whole table
+    of spans. Columns: pid; device, null for the host; start_ns; owner, module, function; held_bytes
+    and held_blocks by it from then on, blocks as far as they have addresses; allocated_bytes.
     """
     row = allocations["span"]
     before = row.is_null() & allocations["tid"].is_null()
@@ -99,6 +113,7 @@ def owner_timeline(allocations: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFra
         *("pid", "device", "start_ns", "bytes", "address", "allocated_bytes"),
         owner=spans["name"].cast(pl.String).gather(row).fill_null(UNKNOWN),
         module=spans["module"].cast(pl.String).gather(row),
+        function=spans["function"].gather(row),
     ).with_columns(owner=pl.when(before).then(pl.lit(BEFORE)).otherwise("owner"))
     place = ("pid", "device", "address")
     allocated = pl.col("bytes") > 0
@@ -109,16 +124,19 @@ def owner_timeline(allocations: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFra
         .when(allocated)
         .then("owner")
         .otherwise(pl.col("owner").shift().over(place).fill_null(UNKNOWN)),
-        module=pl.when(~found)
-        .then(None)
-        .when(allocated)
-        .then("module")
-        .otherwise(pl.col("module").shift().over(place)),
+        **{
+            name: pl.when(~found)
+            .then(None)
+            .when(allocated)
+            .then(name)
+            .otherwise(pl.col(name).shift().over(place))
+            for name in ("module", "function")
+        },
         block=pl.when(found).then(pl.col("bytes").sign()).otherwise(0),
     )
-    whose = ("pid", "device", "owner", "module")
+    whose = ("pid", "device", "owner", "module", "function")
     return rows.select(
-        *("pid", "device", "start_ns", "owner", "module"),
+        *("pid", "device", "start_ns", "owner", "module", "function"),
         held_bytes=pl.col("bytes").cum_sum().over(whose),
         held_blocks=pl.col("block").cum_sum().over(whose).cast(pl.Int64),
         allocated_bytes="allocated_bytes",
@@ -130,8 +148,8 @@ def held_at_peak(timeline: pl.DataFrame) -> pl.DataFrame:
 
     The bytes of a process and device sum to its peak. Rows: the host first, the largest owner
     first. Reads what owner_timeline returns.
-    Columns: pid; device, null for the host; start_ns, when that was; owner, module, blocks, bytes;
-    share, of the peak, null if that is 0.
+    Columns: pid; device, null for the host; start_ns, when that was; owner, module, function;
+    blocks, bytes; share, of the peak, null if that is 0.
     """
     found = [pl.DataFrame(schema=HELD)]
     keys = timeline.select("pid", "device").unique().sort("pid", "device", nulls_last=False)
@@ -139,19 +157,20 @@ def held_at_peak(timeline: pl.DataFrame) -> pl.DataFrame:
         mine = timeline.filter(pl.col("pid") == pid, pl.col("device").eq_missing(device))
         place = int(mine["allocated_bytes"].to_numpy().argmax())
         peak = int(mine["allocated_bytes"][place])
-        held = mine[: place + 1].group_by("owner", "module", maintain_order=True).last()
+        until = mine[: place + 1]
+        held = until.group_by("owner", "module", "function", maintain_order=True).last()
         found.append(
             held.select(
                 pl.lit(pid, pl.Int64).alias("pid"),
                 pl.lit(device, pl.Int32).alias("device"),
                 pl.lit(mine["start_ns"][place], pl.Int64).alias("start_ns"),
-                *("owner", "module"),
+                *("owner", "module", "function"),
                 blocks="held_blocks",
                 bytes="held_bytes",
                 share=pl.col("held_bytes") / (peak or None),
             )
             .filter(pl.col("bytes") != 0)
-            .sort("bytes", "owner", "module", descending=[True, False, False])
+            .sort("bytes", "owner", "module", "function", descending=[True, False, False, False])
         )
     return pl.concat(found)
 

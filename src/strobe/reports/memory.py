@@ -98,19 +98,20 @@ def _bars(values: Sequence[float | None]) -> str:
 def _held_table(
     memory: Memory, timeline: pl.DataFrame, held: pl.DataFrame, where: str, top: int
 ) -> Table:
+    keys = [key for key in ("module", "function") if held[key].null_count() < held.height]
     table = new_table(
-        "held then, by owner",
-        *("owner", "blocks", "bytes", "share", "over time"),
-        names=["module"],
+        "held then, by owner", "owner", "blocks", "bytes", "share", "over time", names=keys
     )
     for row in held.head(top).iter_rows(named=True):
         mine = timeline.filter(
-            pl.col("owner") == row["owner"], pl.col("module").eq_missing(row["module"])
+            pl.col("owner") == row["owner"],
+            pl.col("module").eq_missing(row["module"]),
+            pl.col("function").eq_missing(row["function"]),
         )
         shown = _curve(memory, mine, "held_bytes", _OWNERS_WIDTH)
         table.add_row(
             Text(printable(row["owner"])),
-            Text(printable(row["module"] or "")),
+            *(Text(printable(row[key] or "")) for key in keys),
             format_count(row["blocks"]),
             format_bytes(row["bytes"]),
             format_share(row["share"]),

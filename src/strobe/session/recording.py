@@ -243,7 +243,8 @@ class Recording:
         """Who held memory when most of it was in use: one row per process, device and owner.
 
         Columns: pid, device (null for the host), start_ns (when that was), owner (a span's name,
-        "(before the start)" or "(unknown)"), module, blocks, bytes, share (of all held then).
+        "(before the start)" or "(unknown)"), module, function (of Python, with with_stack), blocks,
+        bytes, share (of all held then).
         """
         from strobe.analysis.memory import held_at_peak
 
@@ -252,13 +253,14 @@ class Recording:
     def memory_timeline(self) -> pl.DataFrame:
         """What each owner holds from each allocation or free on: one row per event.
 
-        Columns: pid, device, start_ns, owner, module, held_bytes and held_blocks by that owner,
-        allocated_bytes by all.
+        Columns: pid, device, start_ns, owner, module, function, held_bytes and held_blocks by that
+        owner, allocated_bytes by all.
         """
-        from strobe.analysis.memory import owner_timeline
+        from strobe.analysis.memory import callers, owner_timeline
 
-        spans = self.spans().select("name", "module").collect()
-        return owner_timeline(self.allocations().collect(), spans)
+        spans = self.spans().select("name", "module", "stack").collect()
+        function = callers(spans, self.stacks().collect(), self.frames().collect())
+        return owner_timeline(self.allocations().collect(), spans.with_columns(function=function))
 
     def memory_text(self, *, top: int = 15, width: int | None = None) -> str:
         """Return a text for people: memory over time, the most of it, and who held it then."""

@@ -4,7 +4,13 @@
 import numpy as np
 import polars as pl
 
-from strobe.analysis.memory import curve, held_at_peak, owner_timeline, peak_allocated
+from strobe.analysis.memory import (
+    callers,
+    curve,
+    held_at_peak,
+    owner_timeline,
+    peak_allocated,
+)
 from strobe.store.tables import empty
 
 
@@ -29,7 +35,10 @@ def test_without_allocations_there_is_no_peak():
     assert peak_allocated(empty("allocations").lazy()).collect().is_empty()
 
 
-SPANS = pl.DataFrame({"name": ["mm", "relu"], "module": ["Net.0", None]})
+SPANS = pl.DataFrame(
+    {"name": ["mm", "relu"], "module": ["Net.0", None], "function": [None, "forward (net.py:7)"]},
+    schema_overrides={"function": pl.String},
+)
 
 
 def events(*rows: tuple) -> pl.DataFrame:
@@ -66,11 +75,11 @@ def test_what_is_held_at_the_peak_sums_to_it():
     timeline = owner_timeline(rows, SPANS)
     held = held_at_peak(timeline)
 
-    assert held.select("owner", "module", "blocks", "bytes").rows() == [
-        ("(before the start)", None, 1, 100),
-        ("relu", None, 1, 70),
-        ("mm", "Net.0", 2, 50),
-        ("(unknown)", None, 1, 5),
+    assert held.select("owner", "module", "function", "blocks", "bytes").rows() == [
+        ("(before the start)", None, None, 1, 100),
+        ("relu", None, "forward (net.py:7)", 1, 70),
+        ("mm", "Net.0", None, 2, 50),
+        ("(unknown)", None, None, 1, 5),
     ]
     assert held["bytes"].sum() == 225
     assert held["share"].to_list() == [100 / 225, 70 / 225, 50 / 225, 5 / 225]
@@ -96,3 +105,24 @@ def test_a_curve_has_the_most_of_each_part():
 
     assert curve(time_ns, value, 0, 50, 5) == [1, 1, 1, 8, 2]
     assert curve(time_ns + 1, value, 0, 50, 5) == [None, 1, 1, 8, 2]
+
+
+def test_the_caller_of_a_span_is_the_innermost_of_its_stack():
+    frames = pl.DataFrame(
+        {
+            "name": ["main", "Net.forward", "len"],
+            "file": ["a.py", "n.py", None],
+            "line": [1, 7, None],
+        }
+    )
+    stacks = pl.DataFrame({"parent": [None, 0, 1], "frame": [0, 1, 2]})
+    spans = pl.DataFrame({"stack": [1, None, 2, 0]}, schema={"stack": pl.Int64})
+
+    assert callers(spans, stacks, frames).to_list() == [
+        "Net.forward (n.py:7)",
+        None,
+        "len",
+        "main (a.py:1)",
+    ]
+    none = (empty(name) for name in ("stacks", "frames"))
+    assert callers(spans[1:2], *none).to_list() == [None]
