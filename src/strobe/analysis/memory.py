@@ -83,14 +83,16 @@ HELD = pl.Schema(
 
 
 def callers(spans: pl.DataFrame, stacks: pl.DataFrame, frames: pl.DataFrame) -> pl.Series:
-    """Return the Python function that each span was called in, and its place; null if unknown."""
-    frame = stacks["frame"].gather(spans["stack"])
-    names = frames.select(
-        pl.when(pl.col("file").is_null())
-        .then("name")
-        .otherwise(pl.format("{} ({}:{})", "name", "file", "line"))
-    ).to_series()
-    found: pl.Series = names.cast(pl.String).gather(frame)
+    """Return the Python function that each span was called in, and its place; null if unknown.
+
+    C functions, which have no place, are passed over for the one that called them.
+    """
+    names = frames.select(pl.format("{} ({}:{})", "name", "file", "line")).to_series().to_list()
+    called_in: list[str | None] = []
+    for parent, frame in stacks.select("parent", "frame").iter_rows():
+        above = None if parent is None else called_in[parent]
+        called_in.append(above if names[frame] is None else names[frame])
+    found: pl.Series = pl.Series(called_in, dtype=pl.String).gather(spans["stack"])
     return found
 
 

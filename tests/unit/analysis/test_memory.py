@@ -107,7 +107,7 @@ def test_a_curve_has_the_most_of_each_part():
     assert curve(time_ns + 1, value, 0, 50, 5) == [None, 1, 1, 8, 2]
 
 
-def test_the_caller_of_a_span_is_the_innermost_of_its_stack():
+def test_the_caller_of_a_span_is_the_innermost_python_function_of_its_stack():
     frames = pl.DataFrame(
         {
             "name": ["main", "Net.forward", "len"],
@@ -121,7 +121,7 @@ def test_the_caller_of_a_span_is_the_innermost_of_its_stack():
     assert callers(spans, stacks, frames).to_list() == [
         "Net.forward (n.py:7)",
         None,
-        "len",
+        "Net.forward (n.py:7)",
         "main (a.py:1)",
     ]
     none = (empty(name) for name in ("stacks", "frames"))
