@@ -372,8 +372,10 @@ def test_the_loop_of_paddle_model(tmp_path: Path) -> None:
 
 
 def test_memory_has_owners_and_what_was_there(tmp_path: Path) -> None:
-    before = paddle.ones([100])
     core = paddle.base.core
+    # It may be below 0: Paddle counts what a loader's thread allocates and frees apart.
+    others = core.host_memory_stat_current_value("Allocated", 0)
+    before = paddle.ones([100])
     in_use = core.host_memory_stat_current_value("Allocated", 0)
     kept = []
 
@@ -382,7 +384,7 @@ def test_memory_has_owners_and_what_was_there(tmp_path: Path) -> None:
     )
 
     rows = recording.allocations().collect()
-    assert rows["bytes"][0] == in_use >= before.size * 4
+    assert rows["bytes"][0] == in_use >= others + before.size * 4
     (large,) = rows.filter(pl.col("bytes") == 4_000_000).iter_rows(named=True)
     spans = recording.spans().collect()
     assert spans["name"][large["span"]] == "full kernel launch"
