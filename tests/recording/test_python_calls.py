@@ -492,6 +492,25 @@ def test_forked_children_are_recorded(program: Program) -> None:
     assert ended.filter(pl.col("name") == "parent").height == 1
 
 
+@pytest.mark.skipif(not MONITORING, reason="a profile function in C cannot be seen from Python")
+def test_a_child_that_outlives_the_recording_loses_its_hooks(program: Program) -> None:
+    printed = program.run("""
+        def called(): pass
+        reads, writes = os.pipe()
+        with strobe.Profiler(output=OUT, with_stack=True):
+            pid = os.fork()
+            if pid == 0:
+                os.read(reads, 1)  # until the parent has stopped
+                called()
+                print([sys.monitoring.get_events(tool) for tool in (2, 3, 4)], flush=True)
+                os._exit(0)
+        os.write(writes, b"x")
+        os.waitpid(pid, 0)
+    """)
+
+    assert printed == "[0, 0, 0]\n"
+
+
 def test_a_killed_program_keeps_its_calls(program: Program) -> None:
     program.run(
         """
