@@ -214,7 +214,8 @@ def test_each_instant_has_one_phase(boxes, bounds):
         if phase is None:
             before = [owners[k] for k in known if k < i][-1:]
             after = [owners[k] for k in known if k > i][:1]
-            owners[i] = before[0] if before and before == after else "other"
+            same = before and before == after and before != ["data_loading"]
+            owners[i] = before[0] if same else "other"
     by_instant = dict(zip(instants, owners, strict=True))
 
     times = phase_times(trace, steps(*bounds))
