@@ -581,9 +581,9 @@ def main() -> None:
         print("no C compiler: the empty manager, our floor, is left out", file=sys.stderr)
 
     results = run(arguments)
+    (ROOT / arguments.json).write_text(json.dumps(results, indent=1) + "\n")
     table = list(rows(results))
     show(table)
-    (ROOT / arguments.json).write_text(json.dumps(results, indent=1) + "\n")
     if arguments.docs:
         (ROOT / "docs" / "benchmarks.md").write_text(page(results, table))
 
