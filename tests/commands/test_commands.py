@@ -156,7 +156,7 @@ def test_what_needs_no_tables_imports_nothing_heavy(arguments: list[str]) -> Non
         try:
             main()
         finally:
-            heavy = {"numpy", "polars", "rich.console", "strobe.session.profiler"}
+            heavy = {"numpy", "polars", "strobe.session.profiler"}
             assert not heavy & set(sys.modules), heavy & set(sys.modules)
     """
     done = subprocess.run(

@@ -169,7 +169,7 @@ class _Labels:
         """Return the number of each span's label: a call is called by its frame."""
         is_call = (spans["category"].cast(pl.String) == "python").to_numpy()
         codes = np.zeros(spans.height, np.int32)
-        called = stacks["frame"].gather(spans["stack"].filter(is_call)).to_numpy()
+        called = stacks["frame"].gather(spans["stack"].filter(pl.Series(is_call))).to_numpy()
         used = np.unique(called)
         numbers = np.array([self.of_frame(frame) for frame in used.tolist()], np.int32)
         codes[is_call] = numbers[np.searchsorted(used, called)]
