@@ -200,7 +200,8 @@ class _Reader:
         self._names = _Codes()
         self._attributes = _Codes()
         self._columns = {name: array(code) for name, code in _TYPES.items()}
-        self._memory = {part.name: array("q") for part in fields(Allocations)}
+        told = [part.name for part in fields(Allocations) if part.name != "owner_ns"]
+        self._memory = {name: array("q") for name in told}
         self._threads: dict[tuple[int, int], str] = {}
         self._skipped: Counter[str] = Counter()
         # By the code of a name, what it says of the category.
