@@ -27,8 +27,6 @@ typedef enum {
   kKindInstant = 3,  // dur_ns is 0
   kKindCounter = 4,  // dur_ns holds the bits of a float64
   kKindStep = 5,     // a step of the window in `window`: name is its number, attributes its samples
-  kKindDetail = 6,   // comes before the kKindSpan of an operator and has its start_ns, name and
-                     // lane: dur_ns is its sequence number, attributes the thread that numbered it
   kKindMemory = 7,   // dur_ns: bytes allocated, negative if freed; name and attributes: the low and
                      // high half of the address; category 1: on the device in `window`
   kKindSample = 8,  // a thread's stack: dur_ns is the time since the samples before, name a text of
@@ -40,7 +38,8 @@ typedef enum {
 //   | start_ns | dur_ns | name | attr | lane | k | c | w |
 // name, attr: ids of strings in the definitions log (attr 0: none). lane: id of a lane there.
 // k: Kind. c: category: of a span its place in CATEGORIES (model/tables.py), 0 for a user's; of a
-// step 1 if it is a request. w: window, of a step only.
+// step 1 if it is a request. w: of a step its window; of a span whose lane has sequence numbers its
+// own, less the lane's.
 typedef struct {
   uint64_t start_ns;
   uint64_t dur_ns;
@@ -108,8 +107,9 @@ typedef struct {
 _Static_assert(sizeof(ChunkHeader) == 32, "CHUNK is a file format");
 
 typedef enum {
-  kDefineString = 1,   // UTF-8, lone surrogates as their three bytes
-  kDefineLane = 2,     // JSON: tid, thread, context
+  kDefineString = 1,  // UTF-8, lone surrogates as their three bytes
+  kDefineLane = 2,  // JSON: tid, thread, context; or, of a lane that has sequence numbers too: of,
+                    // the lane that it is; sequence, the first of them; thread, who counts them
   kDefineProcess = 3,  // JSON: pid, parent, host, start, recorder, ...
   kDefineNote = 4,     // text for people: what limits this process's records
 } DefinitionKind;

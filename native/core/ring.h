@@ -14,6 +14,16 @@ typedef struct {
   bool named;
 } LaneEntry;
 
+enum { kNumberedLanes = 64 };
+
+// A lane with the sequence numbers of a block, block * 65536 and up, as one thread counts them.
+typedef struct {
+  uint64_t block;
+  uint32_t lane;
+  uint32_t thread;
+  uint32_t id;  // 0: none
+} NumberedLane;
+
 struct Ring {
   // What a span touches comes first.
   _Atomic uint32_t generation;  // 0: stale, whatever the control page says
@@ -40,6 +50,7 @@ struct Ring {
   uint32_t base_lane;  // the thread's own, outside all contexts
   LaneEntry *lanes;    // a hash table of the thread's contexts, filled by lane.c
   uint32_t lane_count, lane_capacity, contexts;
+  NumberedLane numbered[kNumberedLanes];
 };
 
 // NULL when not even anonymous memory is to be had, or the log's bound is reached. Needs the log's

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hooks.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 #include "clock.h"
 #include "source.h"
 #include "texts.h"
@@ -31,6 +34,24 @@ static void source_begin(StrobePlace place, StrobeSpan *span) {
   span->slot = ring_open(ring, &record);
 }
 
+// The lane under another number, which stands for 65536 sequence numbers too: so a record of an
+// operator has no need of a second one. 0 where there can be none.
+static uint32_t numbered_lane(Ring *ring, uint32_t lane, uint64_t block, uint32_t thread) {
+  uint32_t place = (lane * 31u + (uint32_t)block * 7u + thread) % kNumberedLanes;
+  NumberedLane *known = &ring->numbered[place];
+  if (known->id && known->lane == lane && known->block == block && known->thread == thread) {
+    return known->id;
+  }
+  char text[128];
+  int length = snprintf(text, sizeof text,
+                        "{\"of\": %" PRIu32 ", \"sequence\": %" PRIu64 ", \"thread\": %" PRIu32 "}",
+                        lane, block << 16, thread);
+  uint32_t id = atomic_fetch_add(&ring->log->next_lane, 1);
+  if (id == 0 || !log_define(ring->log, kDefineLane, id, text, (size_t)length)) return 0;
+  *known = (NumberedLane){.block = block, .lane = lane, .thread = thread, .id = id};
+  return id;
+}
+
 static void source_end(StrobeSpan *span, int64_t sequence, uint32_t thread) {
   if (span->ring == NULL) return;
   uint64_t now_ns = clock_ns();
@@ -44,11 +65,11 @@ static void source_end(StrobeSpan *span, int64_t sequence, uint32_t thread) {
                    .kind = kKindSpan,
                    .category = (uint8_t)span->category};
   if (sequence >= 0) {
-    Record detail = record;
-    detail.kind = kKindDetail;
-    detail.dur_ns = (uint64_t)sequence;
-    detail.attributes = thread;
-    ring_put(ring, &detail);
+    uint32_t numbered = numbered_lane(ring, span->lane, (uint64_t)sequence >> 16, thread);
+    if (numbered) {
+      record.lane = numbered;
+      record.window = (uint16_t)sequence;
+    }
   }
   record.dur_ns = now_ns - span->start_ns;
   ring_put(ring, &record);

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,9 @@ from strobe.store.log import ProcessLog, Records
 
 Ints = NDArray[np.int64]
 
-LOST_NAME = "(name lost)"
+_Integer = TypeVar("_Integer", np.int32, np.int64)
 
-# The halves of a record's words.
-_LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
+LOST_NAME = "(name lost)"
 
 
 @dataclass
@@ -134,12 +133,12 @@ def gather(processes: Iterable[ProcessLog]) -> Log:
     memory: list[Memory] = []
     samples: list[Samples] = []
     logs = [(process, _by_kind(process.records)) for process in processes]
-    with_details = any(layout.KIND_DETAIL in kinds for _, kinds in logs)
+    numbered = any("of" in lane for process, _ in logs for lane in process.lanes.values())
     for process, kinds in logs:
         translate = _Translation(process, names, attributes, lanes)
         spans = translate.columns(kinds[layout.KIND_SPAN])
-        if with_details:
-            spans.sequence, spans.thread = _details(process.records)
+        if numbered:
+            spans.sequence, spans.thread = translate.sequences(kinds[layout.KIND_SPAN])
         memory.append(translate.memory(kinds[layout.KIND_MEMORY]))
         samples.append(translate.samples(kinds[layout.KIND_SAMPLE]))
         parts["spans"].append(spans)
@@ -178,7 +177,7 @@ class _Translation:
         self._prefix = process.prefix
         self._names = names
         self._attributes = attributes
-        self._lane_of = _number_lanes(process, lanes)
+        self._lane_of, self._numbered = _number_lanes(process, lanes)
 
     def columns(self, records: list[Records]) -> Gathered:
         return Gathered(
@@ -190,6 +189,13 @@ class _Translation:
             lane=_look_up(self._lane_of, _column(records, "lane", "<u4")),
             category=_column(records, "category", "u1").astype(np.uint8, copy=False),
         )
+
+    def sequences(self, records: list[Records]) -> tuple[Ints, Ints]:
+        """Return sequence number and thread of each span, -1 for none: its lane has the first."""
+        lane = _column(records, "lane", "<u4")
+        first, thread = (_look_up(table, lane) for table in self._numbered)
+        sequence = np.where(first < 0, -1, first + _column(records, "window", "<u2"))
+        return sequence, thread
 
     def memory(self, records: list[Records]) -> Memory:
         low, high = _column(records, "name", "<u4"), _column(records, "attributes", "<u4")
@@ -274,12 +280,22 @@ class _Translation:
         return _look_up(number_of, ids)
 
 
-def _number_lanes(process: ProcessLog, lanes: list[dict[str, Any]]) -> NDArray[np.int32]:
-    """Add the process's lanes to the list; one whose definition was lost is there without it."""
+def _number_lanes(
+    process: ProcessLog, lanes: list[dict[str, Any]]
+) -> tuple[NDArray[np.int32], Ints]:
+    """Add the process's lanes to the list; one whose definition was lost is there without it.
+
+    Returns the places of all numbers of lanes there; and of those that are another lane with
+    sequence numbers, the first of these and the thread that counts them, -1 for the others.
+    """
     used = [_distinct(records["lane"]) for records in (*process.records, *process.open)]
-    numbers = np.unique(np.concatenate([*used, np.array(list(process.lanes), np.uint32)]))
+    same = {number: known for number, known in process.lanes.items() if "of" in known}
+    meant = [known["of"] for known in same.values()]
+    numbers = np.unique(np.concatenate([*used, np.array([*process.lanes, *meant], np.uint32)]))
     lane_of = np.full(int(numbers.max(initial=0)) + 1, -1, np.int32)
     for number in numbers.tolist():
+        if number in same:
+            continue
         known = process.lanes.get(number, {})
         lane_of[number] = len(lanes)
         lanes.append(
@@ -292,7 +308,11 @@ def _number_lanes(process: ProcessLog, lanes: list[dict[str, Any]]) -> NDArray[n
                 "process": process.prefix,
             }
         )
-    return lane_of
+    numbered = np.full((2, len(lane_of)), -1, np.int64)
+    for number, known in same.items():
+        lane_of[number] = lane_of[known["of"]]
+        numbered[:, number] = known["sequence"], known["thread"]
+    return lane_of, numbered
 
 
 def _distinct(numbers: NDArray[np.uint32]) -> NDArray[np.uint32]:
@@ -320,41 +340,14 @@ def _column(parts: list[Records], name: str, dtype: str) -> NDArray[Any]:
     return np.concatenate([records[name] for records in parts])
 
 
-def _look_up(table: NDArray[np.int32], ids: NDArray[np.uint32]) -> NDArray[np.int32]:
+def _look_up(table: NDArray[_Integer], ids: NDArray[np.uint32]) -> NDArray[_Integer]:
     """Return table[id], and -1 for an id that the table does not have."""
     if len(ids) == 0 or int(ids.max()) < len(table):
         return table[ids]
-    found = np.full(len(ids), -1, np.int32)
+    found = np.full(len(ids), -1, table.dtype)
     inside = ids < len(table)
     found[inside] = table[ids[inside]]
     return found
-
-
-def _details(parts: list[Records]) -> tuple[Ints, Ints]:
-    """Return sequence number and thread of each span, -1 for none: a record before its own."""
-    sequences, threads = [], []
-    last: Records | None = None  # a detail that the part before ended with
-    for records in parts:
-        joined = records if last is None else np.concatenate([last, records])
-        kinds = np.ascontiguousarray(joined["kind"])
-        is_span = kinds == layout.KIND_SPAN
-        ahead = np.flatnonzero((kinds[:-1] == layout.KIND_DETAIL) & is_span[1:])
-        words = _words(joined)
-        start, middle, lane = (np.ascontiguousarray(words[:, word]) for word in (0, 2, 3))
-        own = ahead + 1
-        same = start[own] == start[ahead]
-        same &= (middle[own] ^ middle[ahead]) & _LOW == 0  # name
-        same &= (lane[own] ^ lane[ahead]) & _LOW == 0
-        ahead, own = ahead[same], own[same]
-        place = (np.cumsum(is_span) - 1)[own]
-        sequence, thread = np.full((2, np.count_nonzero(is_span)), -1, np.int64)
-        sequence[place] = words[ahead, 1].view(np.int64)
-        thread[place] = (middle[ahead] >> _HALF).view(np.int64)
-        sequences.append(sequence)
-        threads.append(thread)
-        last = joined[-1:] if len(kinds) and kinds[-1] == layout.KIND_DETAIL else None
-    none = np.zeros(0, np.int64)
-    return np.concatenate([none, *sequences]), np.concatenate([none, *threads])
 
 
 def _words(records: Records) -> NDArray[np.uint64]:
