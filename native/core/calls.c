@@ -63,6 +63,7 @@ static struct {
   uint64_t unmatched;  // ends without a beginning
   uint64_t replaced;   // threads that took another profile function
   int tool;
+  QuickClock clock;  // for whichever thread has the GIL
 } calls;
 
 static void end_thread(void *stack) {
@@ -173,7 +174,7 @@ static inline void push(Stack *stack, Ring *ring, Callee callee, bool is_builtin
   call->attributes = callee.attributes;
   call->lane = ring ? ring->lane : 0;
   call->is_builtin = is_builtin;
-  call->start_ns = clock_quick_ns();
+  call->start_ns = clock_quick_ns(&calls.clock);
 }
 
 static void end_hooks(Ring *ring);
@@ -256,7 +257,7 @@ static void leave_other(Stack *stack, const void *object, uint64_t now_ns) {
 }
 
 static inline void leave_code(Stack *stack, const void *code) {
-  uint64_t now_ns = clock_quick_ns();
+  uint64_t now_ns = clock_quick_ns(&calls.clock);
   if (__builtin_expect(stack->depth && stack->calls[stack->depth - 1].object == code, 1)) {
     pop(stack, now_ns);
   } else {
@@ -266,7 +267,8 @@ static inline void leave_code(Stack *stack, const void *code) {
 
 // A C function that ran before the recording did has no call here.
 static inline void leave_builtin(Stack *stack) {
-  if (stack->depth && stack->calls[stack->depth - 1].is_builtin) pop(stack, clock_quick_ns());
+  if (stack->depth && stack->calls[stack->depth - 1].is_builtin)
+    pop(stack, clock_quick_ns(&calls.clock));
 }
 
 // Puts the frames that run now on the stack, the outermost first: they begin with the recording.
@@ -280,7 +282,7 @@ static void seed(Stack *stack, PyThreadState *thread, Ring *ring) {
     Py_DECREF(frame);
   }
   if (!reserve(stack, depth)) return;
-  uint64_t now_ns = clock_quick_ns();
+  uint64_t now_ns = clock_quick_ns(&calls.clock);
   size_t place = depth;
   for (PyFrameObject *frame = PyThreadState_GetFrame(thread), *back; frame; frame = back) {
     Callee callee = callee_of_running(ring, frame);
@@ -363,7 +365,7 @@ static inline PyCodeObject *code_of(PyFrameObject *frame) {
 static void watch(Stack *stack, int what, const PyMethodDef *method) {
   if (method != start_thread_method) {
     // Back from it with us still there, it was set for another thread or not at all.
-    stack->leaving_ns = what == PyTrace_C_CALL ? clock_quick_ns() : 0;
+    stack->leaving_ns = what == PyTrace_C_CALL ? clock_quick_ns(&calls.clock) : 0;
   } else if (what != PyTrace_C_CALL) {
     // The new thread has a state already, and has not run.
     install_everywhere();
@@ -399,7 +401,7 @@ static int profile(PyObject *object, PyFrameObject *frame, int what, PyObject *a
 
 // The program took the hook away: its open calls were seen up to there.
 static void end_calls(Stack *stack, Ring *ring) {
-  uint64_t now_ns = stack->leaving_ns ? stack->leaving_ns : clock_quick_ns();
+  uint64_t now_ns = stack->leaving_ns ? stack->leaving_ns : clock_quick_ns(&calls.clock);
   if (stack->depth == 0) return;
   calls.replaced++;
   give_lanes(stack, ring);
@@ -592,7 +594,8 @@ PyObject *calls_start(PyObject *Py_UNUSED(module), PyObject *arguments) {
   calls.is_child = false;
   if (ring == NULL || calls.on) return PyErr_Occurred() ? NULL : PyBool_FromLong(calls.on);
   calls.unmatched = calls.replaced = 0;
-  clock_quick_begin(with_counter);
+  clock_use_counter(with_counter);
+  calls.clock = (QuickClock){0};
   calls.category = category;
   calls.tool = tool;
   if (!begin_hooks(ring)) return NULL;

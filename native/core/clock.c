@@ -69,30 +69,35 @@ void clock_use(ClockScale scale) {
   atomic_store_explicit(&clock_scale.scale, scale.scale, memory_order_release);
 }
 
-QuickClock clock_quick;
+static _Atomic uint64_t counter_scale;
 
 enum { kQuickTicks = 1 << 20, kMostDriftNs = 1000 };
 
-void clock_quick_begin(bool with_counter) {
-  ClockScale measured = with_counter ? measure(kLeastQuickNs) : (ClockScale){0, 0, 0};
+void clock_use_counter(bool allowed) {
+  if (allowed && atomic_load_explicit(&counter_scale, memory_order_relaxed)) return;
+  ClockScale measured = allowed ? measure(kLeastQuickNs) : (ClockScale){0, 0, 0};
   // Slower counters than that of a nanosecond are not worth it.
-  bool usable = measured.scale > 0 && measured.scale < (uint64_t)1 << 32;
-  clock_quick = (QuickClock){.scale = measured.scale, .most = usable ? kQuickTicks : 0};
+  bool usable = measured.scale < (uint64_t)1 << 32;
+  atomic_store_explicit(&counter_scale, usable ? measured.scale : 0, memory_order_relaxed);
 }
 
-uint64_t clock_quick_read(void) {
+uint64_t clock_quick_read(QuickClock *clock) {
   uint64_t now_ns = clock_ns();
 #if CLOCK_HAS_COUNTER
-  if (clock_quick.most == 0) return now_ns;
+  if (clock->most == 0) {
+    clock->scale = atomic_load_explicit(&counter_scale, memory_order_relaxed);
+    if (clock->scale == 0) return now_ns;
+    clock->most = kQuickTicks;
+  }
   uint64_t counter = __rdtsc();
-  uint64_t since = counter - clock_quick.counter;
-  if (clock_quick.counter && since < (uint64_t)1 << 31) {
+  uint64_t since = counter - clock->counter;
+  if (clock->counter && since < (uint64_t)1 << 31) {
     // Never back: what was told since may have been ahead by a few nanoseconds.
-    uint64_t told_ns = clock_quick.ns + (since * clock_quick.scale >> 32);
+    uint64_t told_ns = clock->ns + (since * clock->scale >> 32);
     if (told_ns > now_ns && told_ns - now_ns < kMostDriftNs) now_ns = told_ns;
   }
-  clock_quick.counter = counter;
-  clock_quick.ns = now_ns;
+  clock->counter = counter;
+  clock->ns = now_ns;
 #endif
   return now_ns;
 }

@@ -51,24 +51,26 @@ static inline uint64_t clock_ns(void) {
   return clock_monotonic_ns();
 }
 
-// The recording's clock again, for one thread at a time (the one that has the GIL): between two
-// readings of it, which are less than a millisecond apart, the processor's counter tells the time.
+// Nanoseconds per tick of the counter, as in ClockScale, for all clocks below; 0: it is not used.
+// Needs no lock: it is the same whoever measures it.
+void clock_use_counter(bool allowed);
+
+// The recording's clock again, for one thread at a time: between two readings of it, which are less
+// than a millisecond apart, the processor's counter tells the time.
 typedef struct {
   uint64_t counter, ns;  // at the last reading
   uint64_t scale;        // as in ClockScale
   uint64_t most;         // ticks for which the reading is good; 0: each time is read
 } QuickClock;
-extern QuickClock clock_quick;
 
-void clock_quick_begin(bool with_counter);
-uint64_t clock_quick_read(void);
+uint64_t clock_quick_read(QuickClock *clock);
 
-static inline uint64_t clock_quick_ns(void) {
+static inline uint64_t clock_quick_ns(QuickClock *clock) {
 #if CLOCK_HAS_COUNTER
-  uint64_t since = __rdtsc() - clock_quick.counter;
-  if (__builtin_expect(since < clock_quick.most, 1)) {
-    return clock_quick.ns + (since * clock_quick.scale >> 32);
+  uint64_t since = __rdtsc() - clock->counter;
+  if (__builtin_expect(since < clock->most, 1)) {
+    return clock->ns + (since * clock->scale >> 32);
   }
 #endif
-  return clock_quick_read();
+  return clock_quick_read(clock);
 }

@@ -134,6 +134,13 @@ static PyObject *core_directory(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED
   return PyUnicode_DecodeFSDefault(directory);
 }
 
+static PyObject *core_use_counter(PyObject *Py_UNUSED(module), PyObject *allowed) {
+  int truth = PyObject_IsTrue(allowed);
+  if (truth < 0) return NULL;
+  clock_use_counter(truth);
+  Py_RETURN_NONE;
+}
+
 static PyObject *core_calibrate(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing)) {
   return PyFloat_FromDouble(span_calibrate());
 }
@@ -210,6 +217,9 @@ static PyMethodDef methods[] = {
     {"calibrate", core_calibrate, METH_NOARGS,
      "Nanoseconds that one span costs, measured while recording; negative when it cannot be."},
     {"stats", core_stats, METH_NOARGS, "Figures of this process's current log."},
+    {"use_counter", core_use_counter, METH_O,
+     "use_counter(allowed, /)\n--\n\nLet sources outside take times from the processor's counter, "
+     "set right every millisecond."},
     {"calls_start", calls_start, METH_VARARGS,
      "calls_start(ours, include, exclude, min_ns, max_depth, category, tool, /)\n--\n\n"
      "Record the calls of all threads, or go on with another filter; False while nothing records."},

@@ -2,6 +2,7 @@
 // A ring per thread, in shared memory, so that what is in it outlives the process.
 #pragma once
 
+#include "clock.h"
 #include "log.h"
 
 enum { kNoSlot = 0xffff };
@@ -33,6 +34,7 @@ struct Ring {
   Record *records;
   OpenSlot *open;
   RingHeader *shared;
+  QuickClock quick;
   const void *lane_context;
   uint64_t lane_version;
   uint32_t lane;

@@ -30,7 +30,7 @@ static void source_begin(StrobePlace place, StrobeSpan *span) {
                    .attributes = span->attributes,
                    .lane = span->lane,
                    .category = (uint8_t)span->category};
-  record.start_ns = span->start_ns = clock_ns();
+  record.start_ns = span->start_ns = clock_quick_ns(&ring->quick);
   span->slot = ring_open(ring, &record);
 }
 
@@ -54,10 +54,10 @@ static uint32_t numbered_lane(Ring *ring, uint32_t lane, uint64_t block, uint32_
 
 static void source_end(StrobeSpan *span, int64_t sequence, uint32_t thread) {
   if (span->ring == NULL) return;
-  uint64_t now_ns = clock_ns();
   Ring *ring = recorder_ring();
   // Recording was stopped in between: the recording it was begun in shows it as unfinished.
   if (ring == NULL || ring->serial != span->serial) return;
+  uint64_t now_ns = clock_quick_ns(&ring->quick);
   Record record = {.start_ns = span->start_ns,
                    .name = span->name,
                    .attributes = span->attributes,
@@ -77,10 +77,9 @@ static void source_end(StrobeSpan *span, int64_t sequence, uint32_t thread) {
 }
 
 static void source_memory(int64_t bytes, uint64_t address, int device) {
-  uint64_t now_ns = clock_ns();
   Ring *ring = recorder_ring();
   if (ring == NULL) return;
-  Record record = {.start_ns = now_ns,
+  Record record = {.start_ns = clock_quick_ns(&ring->quick),
                    .dur_ns = (uint64_t)bytes,
                    .name = (uint32_t)address,
                    .attributes = (uint32_t)(address >> 32),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shlex
 import sys
@@ -13,6 +14,7 @@ from typing import Any, Literal
 
 from strobe.errors import CaptureError, UsageError
 from strobe.record import recorder
+from strobe.record.clocks import counter_problem
 from strobe.record.messages import show
 from strobe.record.source import Report, Wants, announce_trace
 from strobe.sources import building, manager
@@ -123,6 +125,7 @@ class TorchSource:
         if self._path == "callback":
             bits = wants.shapes * _SHAPES | wants.strides * _STRIDES | wants.flops * _CONCRETE
             bits |= wants.memory * _MEMORY | communication.is_used() * _COMMUNICATION
+            recorder.core.use_counter(_counter_is_good())
             if not self._library.strobe_torch_start(bits):
                 self._missing["profile_memory"] = "torch's own profiler is active in this thread"
             elif wants.memory:
@@ -231,3 +234,8 @@ def _describe() -> dict[str, Any]:
 
 
 source = TorchSource()
+
+
+@functools.cache
+def _counter_is_good() -> bool:
+    return counter_problem() is None
