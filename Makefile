@@ -17,11 +17,13 @@ PYTEST = python -m pytest --timeout=900 -n $(JOBS) --dist worksteal
 # Without repetitions: for each further environment, after `make test`
 BRIEF = -m "not stress and not again" --hypothesis-profile=brief
 # What proves a wheel where all tests run on the same Python anyway: `make test` runs them on that
-# of PYTHON, test-lowest on 3.10.
+# of PYTHON, test-lowest on 3.10. And with what differs between Pythons, where they run on a close
+# relative: 3.13 for 3.12.
 PROOF = tests/test_install.py tests/test_exports.py tests/exporters tests/recording/test_spans.py
+PYTHON_PROOF = $(PROOF) tests/recording/test_python_calls.py tests/recording/test_threads_and_async.py
 # And a wheel without C, whose recorder's tests are marked `again`.
 PURE_PROOF = tests/recording/test_endings.py tests/recording/test_processes.py tests/unit/analysis
-PROVED = 3.10 $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+PROVED = 3.10 3.12 $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 C_FILES = $$(find native src tests/native -name '*.[ch]' -o -name '*.cpp' 2>/dev/null)
 
 .DEFAULT_GOAL := help
@@ -98,7 +100,7 @@ $(PYTHONS:%=test-python-%): test-python-%:
 	@if $(ENVIRONMENT) --find $* >/dev/null 2>&1; then \
 		environment=$$($(ENVIRONMENT) wheel --python $*) && set -x && \
 		STROBE_BUILD=native $$environment/bin/$(PYTEST) \
-			$(BRIEF) $(if $(filter $*,$(PROVED)),$(PROOF),tests) $(ARGS); \
+			$(BRIEF) $(if $(filter $*,$(PROVED)),$(PYTHON_PROOF),tests) $(ARGS); \
 	else \
 		echo "test-python-$*: python$* is not installed: skipped"; \
 	fi
