@@ -279,8 +279,9 @@ def pip(
     if into is not None:
         command += ["--python", into / "bin/python"]
     command += [verb, *QUIET]
-    if verb == "install":
-        command.append("--no-compile")  # most of it is never imported
+    # Most of it is never imported, and tests can wait for the rest; benchmarks cannot.
+    if verb == "install" and into is not None and not into.name.startswith("bench"):
+        command.append("--no-compile")
     run([*command, *what], STROBE_BUILD=build)
 
 
