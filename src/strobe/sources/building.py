@@ -288,15 +288,17 @@ def _run(command: list[str]) -> tuple[int, str]:
         stderr=subprocess.PIPE,
         env={**environment, "LC_ALL": "C"},
         start_new_session=True,
-    ) as compiler:
-        try:
-            said = compiler.communicate(timeout=BUILD_SECONDS)[1]
-        except BaseException:
-            # All of it: what it has started would go on without it.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(compiler.pid, signal.SIGKILL)
-            raise
+    ) as compiler, contextlib.ExitStack() as undo:
+        undo.callback(_kill_all_of, compiler.pid)
+        said = compiler.communicate(timeout=BUILD_SECONDS)[1]
+        undo.pop_all()
     return compiler.returncode, said.decode("utf-8", errors="replace")
+
+
+def _kill_all_of(group: int) -> None:
+    """End a process and what it has started, which would go on without it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
 
 
 def _seal(library: Path) -> None:

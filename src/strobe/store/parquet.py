@@ -124,14 +124,13 @@ class TableWriter:
         )
         self._write(footer + len(footer).to_bytes(4, "little") + _MAGIC)
         file = self._open_file()
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.discard)
             file.flush()
             os.fsync(file.fileno())
             file.close()
             self._part.replace(self._path)
-        except BaseException:
-            self.discard()
-            raise
+            undo.pop_all()
         self._file = None
 
     def discard(self) -> None:
@@ -165,12 +164,11 @@ class TableWriter:
 
     def _write(self, data: bytes) -> None:
         file = self._open_file()
-        try:
-            file.write(data)
-        except BaseException:
+        with contextlib.ExitStack() as undo:
             # A footer after half a row group would be a file that reads wrong.
-            self.discard()
-            raise
+            undo.callback(self.discard)
+            file.write(data)
+            undo.pop_all()
         self._offset += len(data)
 
 

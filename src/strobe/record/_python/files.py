@@ -83,14 +83,16 @@ class AppendFile:
         # now goes behind it.
         began = offset = self.offset
         self.offset = began + length
+        written = False
         try:
             refuse_past_limit(began + length)
             for part in parts:
                 write_at(self.fd, memoryview(part), offset)
                 offset += len(part)
-        except BaseException:
-            self.offset = began
-            raise
+            written = True
+        finally:
+            if not written:
+                self.offset = began
 
     def close(self) -> None:
         """Close the file; later writes fail."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import os
@@ -52,18 +53,17 @@ def _map_control(path: str | None, create: bool) -> mmap.mmap:
         return mmap.mmap(-1, layout.PAGE_BYTES)
     flags = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
     fd = os.open(path, flags | (os.O_CREAT | os.O_EXCL if create else 0), 0o600)
-    try:
+    with contextlib.ExitStack() as undo:
         if create:
-            os.write(fd, bytes(layout.PAGE_BYTES))
-        elif os.fstat(fd).st_size < layout.PAGE_BYTES:
-            raise _error(errno.EINVAL, path)
-        return mmap.mmap(fd, layout.PAGE_BYTES)
-    except BaseException:
-        if create:
-            Path(path).unlink()
-        raise
-    finally:
-        os.close(fd)
+            undo.callback(Path(path).unlink)
+        with contextlib.closing(os.fdopen(fd, "r+b", buffering=0)) as file:
+            if create:
+                file.write(bytes(layout.PAGE_BYTES))
+            elif os.fstat(fd).st_size < layout.PAGE_BYTES:
+                raise _error(errno.EINVAL, path)
+            page = mmap.mmap(fd, layout.PAGE_BYTES)
+        undo.pop_all()
+    return page
 
 
 class Recorder:
