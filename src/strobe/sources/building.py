@@ -281,14 +281,17 @@ def _run(command: list[str]) -> tuple[int, str]:
     """
     ours = {name for name in os.environ if name.startswith("STROBE_")}  # it is not to be profiled
     environment = {name: text for name, text in os.environ.items() if name not in ours}
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env={**environment, "LC_ALL": "C"},
-        start_new_session=True,
-    ) as compiler, contextlib.ExitStack() as undo:
+    with (
+        subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env={**environment, "LC_ALL": "C"},
+            start_new_session=True,
+        ) as compiler,
+        contextlib.ExitStack() as undo,
+    ):
         undo.callback(_kill_all_of, compiler.pid)
         said = compiler.communicate(timeout=BUILD_SECONDS)[1]
         undo.pop_all()
