@@ -7,13 +7,15 @@ PYTHONS ?= 3.10 3.11 3.12 3.13
 ARGS ?=
 # Tests that run at once, one per core; make test JOBS=0 for one after the other
 JOBS ?= auto
+# How often a test that failed is run again before it counts as failed; its name is printed either way
+RERUNS ?= 0
 # Frameworks to measure beside, each in an environment of its own; PEERS= for none
 PEERS ?= torch paddle jax mindspore
 
 ENVIRONMENT = $(PYTHON) tools/environment.py
 # $(call in,NAME) goes before a program of that environment.
 in = @environment=$$($(ENVIRONMENT) $(1)) && set -x && $$environment/bin
-PYTEST = python -m pytest --timeout=900 -n $(JOBS) --dist worksteal
+PYTEST = python -m pytest --timeout=900 -n $(JOBS) --dist worksteal --reruns $(RERUNS)
 # Without repetitions: for each further environment, after `make test`
 BRIEF = -m "not stress and not again" --hypothesis-profile=brief
 # What proves a wheel where all tests run on the same Python anyway: `make test` runs them on that

@@ -18,6 +18,7 @@ import strobe.mindspore as ms
 from mindspore_interface.conftest import TRAINING
 from programs import Program
 from strobe.errors import CaptureError, FormatError
+from strobe.session import mindspore_tree
 
 
 def run(program: Program, source: str, *arguments: Any, **options: Any) -> str:
@@ -196,6 +197,20 @@ time.sleep(600)
 
 def rows_of(files: dict[str, bytes], name: str) -> list[dict[str, str]]:
     return list(csv.DictReader(files[name].decode().splitlines()))
+
+
+def test_files_written_elsewhere_first_do_not_stand_for_its_own(program: Program) -> None:
+    run(program, "profiler = ms.Profiler(output_path=OUT)\nstep()\nprofiler.stop()\n")
+    root = program.output / "profiler"
+    (recording,) = (root / "FRAMEWORK").glob("op_range_0-*")
+    elsewhere = program.folder / "elsewhere"
+
+    assert mindspore_tree.analyse_recording(recording, root=elsewhere) == elsewhere
+    assert names(root) == {"FRAMEWORK"}
+    mindspore_tree.complete(recording)
+
+    assert "cpu_op_detail_info_0.csv" in names(elsewhere)
+    assert "cpu_op_detail_info_0.csv" in names(root)
 
 
 def test_ranks_have_folders_and_are_analysed_together(program: Program) -> None:

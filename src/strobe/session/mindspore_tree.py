@@ -36,7 +36,7 @@ METADATA = "mindspore_metadata"
 """The key of the recording's metadata that holds what the user added."""
 
 DONE = "tree.json"
-"""In the recording: where its files were written."""
+"""In the recording: where the files of its own tree were written."""
 
 # Options of strobe.Profiler by other names.
 _PARAMETERS = {"with_flops": "aicore_metrics"}
@@ -163,6 +163,7 @@ def analyse_recording(
         if not again and (recording / DONE).exists():
             return recording.parent.parent
         run = _gather(recording, content, declared, tables, pretty=pretty, step_list=step_list)
+        is_its_own = root is None
         root = root or _find_root(recording, declared, run)
         started = datetime.datetime.fromtimestamp(
             content.start.wall_ns / 1e9, datetime.timezone.utc
@@ -183,8 +184,9 @@ def analyse_recording(
         except OSError as error:
             message = f"{str(root)!r} cannot be written ({error.strerror or error})"
             raise CaptureError(message) from error
-        with contextlib.suppress(OSError):
-            (recording / DONE).write_text(json.dumps(os.path.relpath(root, recording)))
+        if is_its_own:
+            with contextlib.suppress(OSError):
+                (recording / DONE).write_text(json.dumps(os.path.relpath(root, recording)))
     return root
 
 
