@@ -432,38 +432,54 @@ def test_the_python_recorder_is_beside_kineto(program: Program) -> None:
     assert calls(program) == 0
 
 
-def load_at_once(
-    program: Program, variables: dict[str, str], processes: int
-) -> list[tuple[str, list[str]]]:
-    """What each process got, and what it said."""
-    script, go = program.write(LOAD), program.folder / "go"
-    started = [program.start(script, go, env=variables) for _ in range(processes)]
-    for process in started:
-        assert process.stdout
-        assert process.stdout.readline() == "ready\n", process.communicate()
-    go.touch()
-    ended = [process.communicate(timeout=TIMEOUT_SECONDS) for process in started]
-    return [(out.strip(), err.splitlines()) for out, err in ended]
+LOAD_AT_ONCE = """
+import torch
+from strobe.errors import CaptureError
+from strobe.sources.torch import build
+
+def load():
+    try:
+        build.load()
+    except CaptureError as error:
+        return str(error)
+    return "loaded"
+
+wait, go = os.pipe()
+children = []
+for _ in range(int(sys.argv[2])):
+    children.append(os.fork())
+    if children[-1] == 0:
+        os.close(go)
+        os.read(wait, 1)
+        os.write(1, f"{load()}\\n".encode())
+        os._exit(0)
+os.close(go)
+for child in children:
+    os.waitpid(child, 0)
+"""
 
 
-def test_many_processes_build_it_once(program: Program, built: Path) -> None:
+def load_at_once(program: Program, variables: dict[str, str], processes: int) -> list[str]:
+    """What each process got."""
+    return program.run(LOAD_AT_ONCE, processes, env=variables).splitlines()
+
+
+def test_64_processes_build_it_once(program: Program, built: Path) -> None:
     variables = compiler(program, f"sleep 1; {copying(built)}")
 
-    ended = load_at_once(program, variables, 16)
-
-    assert [got for got, _ in ended] == ["loaded"] * 16
+    assert load_at_once(program, variables, 64) == ["loaded"] * 64
     assert calls(program) == 1
-    said = [line for _, lines in ended for line in lines]
-    assert [line.startswith(BUILDING) for line in said] == [True]
+    assert [line.startswith(BUILDING) for line in program.said.splitlines()] == [True]
 
 
-def test_many_processes_fail_once_and_agree(program: Program) -> None:
-    ended = load_at_once(program, compiler(program, f"sleep 1; {FAIL}"), 6)
+def test_64_processes_fail_once_and_agree(program: Program) -> None:
+    got = load_at_once(program, compiler(program, f"sleep 1; {FAIL}"), 64)
 
-    (reason,) = {got for got, _ in ended}
+    assert len(got) == 64
+    (reason,) = set(got)
     assert "is not a member" in reason
     assert calls(program) == 1
-    assert sum(len(lines) for _, lines in ended) == 1
+    assert len(program.said.splitlines()) == 1
 
 
 def wait_for(condition: Callable[[], Any]) -> None:
