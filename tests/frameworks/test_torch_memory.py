@@ -195,6 +195,7 @@ def test_torch_profiler_starts_where_another_thread_stopped_the_recording(tmp_pa
     thread = threading.Thread(target=profiler.stop)
     thread.start()
     thread.join()
+    assert vars(torch.autograd.profiler)["_enable_profiler"] is enable
 
     with torch.profiler.profile(profile_memory=True) as profile:
         torch.empty(1000).exp()
@@ -202,7 +203,6 @@ def test_torch_profiler_starts_where_another_thread_stopped_the_recording(tmp_pa
     names = [each.name() for each in profile.profiler.kineto_results.events()]
     assert names.count("aten::exp") == 1
     assert "[memory]" in names
-    assert vars(torch.autograd.profiler)["_enable_profiler"] is enable
 
 
 def test_all_that_overlap_say_that_torch_profiler_took_over(tmp_path: Path) -> None:

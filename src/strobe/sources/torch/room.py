@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import threading
 from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
@@ -12,6 +14,10 @@ _NAME = "_enable_profiler"
 
 _patched: list[tuple[Any, Any, Any]] = []
 """The module, what was there, what we put there."""
+
+_Pending = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+_pending: list[Any] = []
+"""What the main thread is asked to do, kept until the interpreter ends: it may be late."""
 
 
 def attach(make_room: Callable[[], object]) -> None:
@@ -36,3 +42,17 @@ def detach() -> None:
         module, original, ours = _patched.pop()
         if vars(module).get(_NAME) is ours:
             setattr(module, _NAME, original)
+
+
+def ask(thread: int | None, action: Callable[[], object]) -> None:
+    """Have the main thread do something as soon as it runs Python; no other can be asked to."""
+    if thread != threading.main_thread().ident:
+        return
+
+    @_Pending
+    def run(_argument: object) -> int:
+        action()
+        return 0
+
+    _pending.append(run)
+    ctypes.pythonapi.Py_AddPendingCall(run, None)

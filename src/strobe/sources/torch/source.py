@@ -142,11 +142,10 @@ class TorchSource:
         if self._wants is None:
             return
         modules.detach()
-        if not self._leaves_memory():
-            room.detach()
         self._wants = None
         if self._path == "callback":
             self._library.strobe_torch_stop()
+            self._leave_room()
         elif self._kineto is not None:
             session, self._kineto = self._kineto, None
             self._sessions += 1
@@ -162,10 +161,13 @@ class TorchSource:
                 notes=[] if facts.all_threads else [partial],
             )
 
-    def _leaves_memory(self) -> bool:
-        """Say whether another thread keeps what only it can take away: see _make_room."""
+    def _leave_room(self) -> None:
+        """Undo it, unless another thread keeps what only it can take away."""
         thread = self._watched_thread
-        return thread != threading.get_ident() and thread in sys._current_frames()
+        if thread == threading.get_ident() or thread not in sys._current_frames():
+            room.detach()
+        else:
+            room.ask(thread, lambda: self._wants is None and self._make_room())
 
     def _make_room(self) -> None:
         if not self._library.strobe_torch_make_room():
