@@ -125,6 +125,23 @@ def test_a_backward_in_another_thread_belongs_to_its_forward(tmp_path: Path) -> 
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_names_of_any_length_and_many_of_them_are_kept_apart(tmp_path: Path) -> None:
+    # The callback compares names in room for 40 and 104 bytes, in tables of 1024 and 512.
+    names = [
+        f"{'é' * length} {number}" for length in (1, 18, 19, 20, 50, 51, 200) for number in (1, 2)
+    ]
+    names += [f"region {number}" for number in range(2000)]
+
+    def work() -> None:
+        for name in names * 2:
+            with torch.profiler.record_function(name):
+                pass
+
+    found = counts(record(work, tmp_path))
+
+    assert {name: found.get(name) for name in names} == dict.fromkeys(names, 2)
+
+
 def test_a_compiled_model_is_recorded(tmp_path: Path) -> None:
     model = network()
     compiled = torch.compile(model, backend="aot_eager")

@@ -35,13 +35,25 @@ const StrobeSource *recorder;
 std::atomic<uint32_t> options;
 at::CallbackHandle handle;
 
-// Names and inputs that a thread has seen, so that most operators need no lock and no text.
-struct Name {
-  const char *address;
-  std::string text;  // an address may come again with another name
+// What is recorded of a name, by the log with this serial number.
+struct Known {
   uint32_t serial;
   uint32_t id;
   uint32_t category;
+  bool concrete;  // its FLOPs need more than shapes
+};
+
+// Names and inputs that a thread has seen, so that most operators need no lock and no text. Between
+// two operators the program fills the caches with its own data: so all that is looked at lies
+// together, in as few of their lines as can be.
+constexpr size_t kLine = 64;
+
+template <size_t kLines>
+struct alignas(kLine) Name {
+  static constexpr size_t kRoom = kLines * kLine - sizeof(Known) - sizeof(const char *);
+  Known known;
+  const char *address;
+  char text[kRoom];  // an address may come again with another name
 };
 
 // What describes an operator's inputs is a list of numbers. Of most operators only its digest is made:
@@ -89,20 +101,20 @@ class List {
   std::vector<int64_t> numbers_;
 };
 
-struct Inputs {
+struct alignas(kLine / 2) Inputs {
   Digest digest;
   uint32_t serial;
   uint32_t id;
 };
 
 struct Thread {
-  static constexpr size_t kNames = 1024, kSpares = 256;
-  static constexpr int kInputsBits = 12;
+  static constexpr int kNamesBits = 10, kTextsBits = 9, kInputsBits = 12;
+  static constexpr size_t kSpares = 256;
   void *spare = nullptr;  // memory for operators, each block beginning with the next one's address
   size_t spares = 0;
-  std::vector<Name> names{kNames};  // by address
-  std::vector<Name> texts{kNames};  // by text
-  std::vector<Inputs> inputs;       // by digest
+  std::vector<Name<1>> names{size_t{1} << kNamesBits};  // by address
+  std::vector<Name<2>> texts{size_t{1} << kTextsBits};  // by text
+  std::vector<Inputs> inputs;                           // by digest
 
   ~Thread() {
     while (spare != nullptr) {
@@ -140,37 +152,56 @@ uint32_t categorize(const char *name, at::RecordScope scope) {
   return STROBE_OPERATOR;
 }
 
+bool needs_concrete(const char *name) {
+  for (const char *start :
+       {"aten::conv", "aten::_convo", "aten::mkldnn_c", "aten::slow", "aten::thnn_"}) {
+    if (!strncmp(name, start, strlen(start))) return true;
+  }
+  return false;
+}
+
+Known know(const char *name, size_t length, at::RecordScope scope, uint32_t serial) {
+  uint32_t id = recorder->text(name, length);
+  return {id ? serial : 0, id, categorize(name, scope), needs_concrete(name)};
+}
+
+constexpr uint64_t kMix = 0x9e3779b97f4a7c15u;
+
+Name<1> &place_of_address(Thread &thread, const char *name) {
+  return thread.names[(reinterpret_cast<uintptr_t>(name) >> 3) * kMix >> (64 - Thread::kNamesBits)];
+}
+
 // Autograd makes some names up anew each time, so that their addresses say nothing.
-Name &place_of_text(Thread &thread, const char *name, size_t length) {
+Name<2> &place_of_text(Thread &thread, const char *name, size_t length) {
   uint64_t hash = length;
   for (size_t i = 0; i + 8 <= length; i += 8) {
     uint64_t word;
     memcpy(&word, name + i, sizeof word);
-    hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
+    hash = (hash ^ word) * kMix;
   }
   uint64_t rest = 0;
   memcpy(&rest, name + length / 8 * 8, length % 8);
-  return thread.texts[((hash ^ rest) * 0x9e3779b97f4a7c15u) >> 54];
+  return thread.texts[(hash ^ rest) * kMix >> (64 - Thread::kTextsBits)];
 }
 
-const Name &find_name(Thread &thread, const char *name, at::RecordScope scope, uint32_t serial) {
-  size_t place = (reinterpret_cast<uintptr_t>(name) >> 3) * 0x9e3779b97f4a7c15u >> 54;
-  Name &known = thread.names[place];
-  if (known.address == name && known.serial == serial && strcmp(known.text.c_str(), name) == 0) {
-    return known;
+Known find_name(Thread &thread, const char *name, at::RecordScope scope, uint32_t serial) {
+  Name<1> &near = place_of_address(thread, name);
+  if (near.address == name && near.known.serial == serial && strcmp(near.text, name) == 0) {
+    return near.known;
   }
   size_t length = strlen(name);
-  Name &same = place_of_text(thread, name, length);
-  if (same.serial != serial || same.text.size() != length ||
-      memcmp(same.text.data(), name, length) != 0) {
-    same.address = name;
-    same.text.assign(name, length);
-    same.id = recorder->text(name, length);
-    same.serial = same.id ? serial : 0;
-    same.category = categorize(name, scope);
+  if (length >= Name<2>::kRoom) return know(name, length, scope, serial);
+  Name<2> &same = place_of_text(thread, name, length);
+  if (same.known.serial != serial || memcmp(same.text, name, length + 1) != 0) {
+    same.known = know(name, length, scope, serial);
+    memcpy(same.text, name, length + 1);
   }
-  if (known.serial != serial) known = same;
-  return same;
+  if (near.known.serial != serial && length < Name<1>::kRoom) {
+    near.known = same.known;
+    near.address = name;
+    memcpy(near.text, name, length + 1);
+  }
+  return same.known;
 }
 
 // Each input begins with a number that holds its kind, for a tensor its dtype, and how many numbers
@@ -440,23 +471,25 @@ class Description {
   std::string dtype_, shapes_, dtypes_, strides_, concrete_, group_, text_;
 };
 
-bool needs_concrete(const std::string &name) {
-  return name.compare(0, 10, "aten::conv") == 0 || name.compare(0, 12, "aten::_convo") == 0 ||
-         name.compare(0, 14, "aten::mkldnn_c") == 0 || name.compare(0, 10, "aten::slow") == 0 ||
-         name.compare(0, 11, "aten::thnn_") == 0;
+Digest digest_inputs(Thread &thread, const at::RecordFunction &function, uint32_t wanted,
+                     Detail detail, uint32_t name) {
+  Digest digest = list_inputs<Digest>(function.inputs(), wanted, detail);
+  // What inputs are called depends on the operator, where it matters; and on what is wanted.
+  digest.push(static_cast<int64_t>(wanted) << 32 | (detail == kConcreteInputs ? name : 0));
+  if (thread.inputs.empty()) thread.inputs.resize(size_t{1} << Thread::kInputsBits);
+  __builtin_prefetch(&thread.inputs[digest.place(Thread::kInputsBits)]);
+  return digest;
 }
 
-uint32_t find_inputs(Thread &thread, const at::RecordFunction &function, const Name &name,
-                     uint32_t wanted) {
+// `digest` is that of the inputs without details.
+uint32_t find_inputs(Thread &thread, const at::RecordFunction &function, Known name,
+                     uint32_t wanted, Digest digest) {
   c10::ArrayRef<const c10::IValue> inputs = function.inputs();
   if (inputs.empty()) return 0;
   Detail detail = kNoDetail;
   if (name.category == STROBE_COMMUNICATION) detail = kGroupInput;
-  if ((wanted & kConcrete) && needs_concrete(name.text)) detail = kConcreteInputs;
-  Digest digest = list_inputs<Digest>(inputs, wanted, detail);
-  // What inputs are called depends on the operator, where it matters; and on what is wanted.
-  digest.push(static_cast<int64_t>(wanted) << 32 | (detail == kConcreteInputs ? name.id : 0));
-  if (thread.inputs.empty()) thread.inputs.resize(size_t{1} << Thread::kInputsBits);
+  if ((wanted & kConcrete) && name.concrete) detail = kConcreteInputs;
+  if (detail != kNoDetail) digest = digest_inputs(thread, function, wanted, detail, name.id);
   Inputs &known = thread.inputs[digest.place(Thread::kInputsBits)];
   if (known.serial == name.serial && known.digest == digest) return known.id;
   Description description(list_inputs<List>(inputs, wanted, detail), wanted, function);
@@ -560,16 +593,20 @@ std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction &function) {
   try {
     uint32_t wanted = options.load(std::memory_order_relaxed);
     Thread &thread = current_thread();
-    const Name &name = find_name(thread, function.name(), function.scope(), place.serial);
+    // What will be looked at is fetched while there is other work.
+    __builtin_prefetch(&place_of_address(thread, function.name()));
+    bool described = wanted & (kShapes | kConcrete);
+    Digest digest;
+    if (described) digest = digest_inputs(thread, function, wanted, kNoDetail, 0);
+    Known name = find_name(thread, function.name(), function.scope(), place.serial);
     if (name.id == 0) return nullptr;
     auto made = std::make_unique<Operator>();
     if (wanted & kMemory) made->watcher = look_after_memory(thread);
     StrobeSpan &span = made->span;
     span.name = name.id;
     span.category = name.category;
-    bool described = wanted & (kShapes | kConcrete) ||
-                     (wanted & kCommunication && name.category == STROBE_COMMUNICATION);
-    span.attributes = described ? find_inputs(thread, function, name, wanted) : 0;
+    described |= wanted & kCommunication && name.category == STROBE_COMMUNICATION;
+    span.attributes = described ? find_inputs(thread, function, name, wanted, digest) : 0;
     recorder->begin(place, &span);
     return made;
   } catch (...) {
