@@ -197,7 +197,7 @@ def _describe(
     kind = _kind(call.name)
     assert kind is not None
     name, sent, _ = kind
-    group = call.attributes.get("group")
+    group = call.attributes.get("group") or _only(groups)
     known = groups.get(group or "", {})
     match = _BACKEND.fullmatch(work.name) if work else None
     ranks = known.get("ranks")
@@ -216,6 +216,11 @@ def _describe(
         "span": call.row,
         "work": work.row if work else None,
     }
+
+
+def _only(groups: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Return the group where there is no other: Kineto does not tell which one a call is for."""
+    return next(iter(groups)) if len(groups) == 1 else None
 
 
 def _begins_compiled(name: str) -> bool:

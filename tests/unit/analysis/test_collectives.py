@@ -59,6 +59,15 @@ def test_a_call_and_its_work_are_one_collective() -> None:
     }
 
 
+def test_a_call_that_tells_no_group_is_for_the_only_one() -> None:
+    spans = table(("c10d::allreduce_", 0, 100, 110, SUM))
+    two = {**GROUPS, "1": {"ranks": [0], "backend": "gloo"}}
+
+    found = [collectives(spans, groups)["ranks"].to_list() for groups in (GROUPS, two, {})]
+
+    assert found == [["[0, 1]"], [None], [None]]
+
+
 def test_works_go_to_calls_in_the_order_they_began() -> None:
     spans = table(
         ("gloo:broadcast", 1, 90, 95, {}),  # of a call before the recording
