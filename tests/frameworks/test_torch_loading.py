@@ -280,7 +280,7 @@ def test_what_is_missing_in_torch_is_said_and_left_out(program: Program) -> None
     run(
         program,
         """
-        del fetch._IterableDatasetFetcher.fetch
+        del fetch._IterableDatasetFetcher
         worker._worker_loop = join
         before = vars(fetch._MapDatasetFetcher)["fetch"]
         print(json.dumps(loading.attach()))

@@ -11,14 +11,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from strobe.errors import UsageError
 from strobe.record.messages import show
 from strobe.record.source import Report, Wants, announce_trace
 from strobe.sources import manager
+from strobe.sources.bounds import most_seconds
 from strobe.sources.jax.session import ANCHOR, XlaSession
 
 SECONDS_VARIABLE = "STROBE_JAX_SECONDS"
-_SECONDS = 60.0
 _REASON = "XLA's profiler, as JAX has it"
 
 
@@ -42,7 +41,7 @@ class JaxSource:
             "path": "xspace",
             "reason": _REASON,
             "version": version("jax"),
-            "seconds": _seconds(),
+            "seconds": most_seconds(SECONDS_VARIABLE),
         }
 
     def attach(self) -> None:
@@ -105,7 +104,7 @@ class JaxSource:
         if not _has_devices():
             # To ask for them would make JAX choose them, which the program may not have prepared.
             self._notes.append("JAX had not yet chosen its devices: only the host was watched")
-        session.start(_seconds())
+        session.start(most_seconds(SECONDS_VARIABLE))
         self._session = session
 
     def _stop(self) -> None:
@@ -126,19 +125,6 @@ class JaxSource:
             notes=self._notes,
             threads=facts.threads,
         )
-
-
-def _seconds() -> float:
-    """Return for how long a window is recorded at most. Raises UsageError."""
-    wanted = os.environ.get(SECONDS_VARIABLE, "")
-    try:
-        seconds = float(wanted) if wanted else _SECONDS
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        message = f"{SECONDS_VARIABLE}={wanted!r}: must be a number of seconds, or not be set"
-        raise UsageError(message)
-    return seconds
 
 
 def _has_devices() -> bool:

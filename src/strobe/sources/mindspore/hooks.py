@@ -10,7 +10,6 @@ import threading
 import weakref
 from collections.abc import Callable
 from functools import wraps
-from importlib import import_module
 from typing import Any
 
 from strobe.model.tables import CATEGORIES
@@ -20,16 +19,15 @@ from strobe.sources import manager
 from strobe.sources.loaders import Names
 from strobe.sources.mindspore.pipeline import Pipeline
 from strobe.sources.mindspore.session import compiler
+from strobe.sources.patches import Patches
 
 _ANNOTATION, _DATA_LOADING = CATEGORIES.index("annotation"), CATEGORIES.index("data_loading")
-_MISSING = object()
 # What a training step tells of itself: it ends one, and holds all phases.
 _STEP: dict[str, Any] = {"ends": "step", "phase": None}
 
 _Function = Callable[..., Any]
 
-_patches: list[tuple[Any, str, Any, Any]] = []
-"""Owner, attribute, what was there (_MISSING if it was inherited), what we put there."""
+_patches = Patches("MindSpore")
 
 
 class _Steps(threading.local):
@@ -59,50 +57,26 @@ def attach(
     """
     if _patches:
         return []
-    parts: list[tuple[str, str, str, Callable[[Any], Any]]] = [
-        ("mindspore.profiler.profiler_interface", "ProfilerInterface", "start", _room(make_room)),
-        ("mindspore.train.model", "Model", "train", _train(sinks)),
-        ("mindspore.train.callback._callback", "CallbackManager", "on_train_step_begin", _begin),
-        ("mindspore.train.callback._callback", "CallbackManager", "on_train_step_end", _end),
-        ("mindspore.nn.wrap.cell_wrapper", "TrainOneStepCell", "__call__", _cell("", _STEP)),
-        ("mindspore.nn.optim.optimizer", "Optimizer", "__call__", _optimizer),
-        ("mindspore.experimental.optim.optimizer", "Optimizer", "__call__", _optimizer),
-        (compiler().__name__, "_PyNativeExecutor", "grad", _gradients),
-        ("mindspore.dataset.engine.iterators", "Iterator", "__init__", _made(pipeline)),
-        ("mindspore.dataset.engine.iterators", "Iterator", "__next__", _waited),
+    parts: list[tuple[str, str, Callable[[Any], Any]]] = [
+        ("mindspore.profiler.profiler_interface", "ProfilerInterface.start", _room(make_room)),
+        ("mindspore.train.model", "Model.train", _train(sinks)),
+        ("mindspore.train.callback._callback", "CallbackManager.on_train_step_begin", _begin),
+        ("mindspore.train.callback._callback", "CallbackManager.on_train_step_end", _end),
+        ("mindspore.nn.wrap.cell_wrapper", "TrainOneStepCell.__call__", _cell("", _STEP)),
+        ("mindspore.nn.optim.optimizer", "Optimizer.__call__", _optimizer),
+        ("mindspore.experimental.optim.optimizer", "Optimizer.__call__", _optimizer),
+        (compiler().__name__, "_PyNativeExecutor.grad", _gradients),
+        ("mindspore.dataset.engine.iterators", "Iterator.__init__", _made(pipeline)),
+        ("mindspore.dataset.engine.iterators", "Iterator.__next__", _waited),
     ]
-    reasons = [_patch(*part) for part in parts]
-    return [reason for reason in reasons if reason]
+    return _patches.put_all(parts)
 
 
 def detach() -> None:
-    """Put back what was there; what someone else has patched since stays theirs."""
-    while _patches:
-        owner, attribute, before, ours = _patches.pop()
-        if vars(owner).get(attribute) is not ours:
-            continue
-        if before is _MISSING:
-            delattr(owner, attribute)
-        else:
-            setattr(owner, attribute, before)
+    """Undo it."""
+    _patches.undo()
     _marker.clear()
     _names.forget()
-
-
-def _patch(module: str, holder: str, attribute: str, wrap: Callable[[Any], Any]) -> str:
-    """Return why it could not be done, or nothing."""
-    try:
-        owner = getattr(import_module(module), holder)
-        original = getattr(owner, attribute)
-    except (ImportError, AttributeError):
-        return f"{module}.{holder}.{attribute} is not in this version of MindSpore"
-    before = vars(owner).get(attribute, _MISSING)
-    ours: Any = wrap(original)
-    if isinstance(before, classmethod):
-        ours = staticmethod(ours)  # what was there is bound to its class already
-    setattr(owner, attribute, ours)
-    _patches.append((owner, attribute, before, ours))
-    return ""
 
 
 def _room(make_room: Callable[[], object]) -> Callable[[_Function], _Function]:

@@ -11,15 +11,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from strobe.errors import UsageError
 from strobe.record.messages import show
 from strobe.record.source import Report, Wants, announce_trace
+from strobe.sources.bounds import most_seconds
 from strobe.sources.mindspore import graphs, hooks, pipeline
 from strobe.sources.mindspore.dispatch import Dispatch
 from strobe.sources.mindspore.session import CpuSession, DeviceSession
 
 SECONDS_VARIABLE = "STROBE_MINDSPORE_SECONDS"
-_MOST_SECONDS = 60.0
 """MindSpore keeps all that it records of a window in memory."""
 
 _CPU = "CPU"
@@ -114,7 +113,7 @@ class MindSporeSource:
         self._wants = wants
 
     def _resume_on_cpu(self, wants: Wants, log: Path) -> None:
-        seconds = _most_seconds()
+        seconds = most_seconds(SECONDS_VARIABLE)
         session = CpuSession(log / self._place())
         session.start(wants)
         self._session = session
@@ -215,19 +214,6 @@ class MindSporeSource:
     def _sinks(self) -> None:
         if _device() == _CPU and _NO_SINK not in self._notes:
             self._notes.append(_NO_SINK)
-
-
-def _most_seconds() -> float:
-    """Return the bound. Raises UsageError."""
-    text = os.environ.get(SECONDS_VARIABLE, "")
-    try:
-        seconds = float(text) if text else _MOST_SECONDS
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= threading.TIMEOUT_MAX:
-        message = f"{SECONDS_VARIABLE}={text!r}: must be a number above 0, or not be set"
-        raise UsageError(message)
-    return seconds
 
 
 def _context() -> Any:

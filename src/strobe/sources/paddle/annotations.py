@@ -19,7 +19,7 @@ from typing import Any
 
 from strobe.model.tables import CATEGORIES
 from strobe.record import recorder
-from strobe.sources.paddle.patches import Patches
+from strobe.sources.patches import Patches
 
 _ANNOTATION, _MODULE = CATEGORIES.index("annotation"), CATEGORIES.index("module")
 _UTILS = "paddle.profiler.utils"
@@ -56,7 +56,7 @@ class Annotations:
         """Whether Paddle's native profiler, of which there is one, records for us."""
         self._on_step = on_step
         self._on_late = on_late
-        self._patches = Patches()
+        self._patches = Patches("Paddle")
         self._recording = False
         self._modules = self._shapes = False
         self._paths: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
@@ -89,8 +89,7 @@ class Annotations:
             *(("paddle.optimizer", f"{name}.step", self._step) for name in _optimizers()),
             ("paddle.static", "Executor.run", self._run),
         ]
-        reasons = (self._patches.put(module, name, wrap) for module, name, wrap in parts)
-        return [reason for reason in reasons if reason]
+        return self._patches.put_all(parts)
 
     def detach(self) -> None:
         """Undo it."""

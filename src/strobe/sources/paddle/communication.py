@@ -19,7 +19,7 @@ from typing import Any
 
 from strobe.model.tables import CATEGORIES
 from strobe.record import recorder
-from strobe.sources.paddle.patches import Patches
+from strobe.sources.patches import Patches
 
 _COMMUNICATION = CATEGORIES.index("communication")
 _STREAM = "paddle.distributed.communication.stream"
@@ -43,7 +43,7 @@ _CALLS = {
 
 _Function = Callable[..., Any]
 
-_patches = Patches()
+_patches = Patches("Paddle")
 _buckets: weakref.WeakKeyDictionary[Any, list[dict[str, Any]]] = weakref.WeakKeyDictionary()
 
 

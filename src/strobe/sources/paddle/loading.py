@@ -16,7 +16,7 @@ from typing import Any
 from strobe.model.tables import CATEGORIES
 from strobe.record import batches, recorder
 from strobe.sources.loaders import Names, NotedQueue, Timed
-from strobe.sources.paddle.patches import Patches
+from strobe.sources.patches import Patches
 
 _DATA_LOADING = CATEGORIES.index("data_loading")
 _FETCH = "paddle.io.dataloader.fetcher"
@@ -29,7 +29,7 @@ _QUEUE_PLACE = 2
 
 _Function = Callable[..., Any]
 
-_patches = Patches()
+_patches = Patches("Paddle")
 _names = Names("DataLoader")
 _tasks: list[NotedQueue] = []
 """In a worker: where its tasks come from."""
@@ -42,7 +42,7 @@ def attach() -> list[str]:
     """
     if _patches:
         return []
-    parts: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
+    parts: list[tuple[str, str, Callable[[Any], Any]]] = [
         (_FETCH, "_MapDatasetFetcher.fetch", _recorded),
         (_FETCH, "_IterableDatasetFetcher.fetch", _recorded),
         (_ITERATORS, "_worker_loop", _noted_loop),
@@ -51,9 +51,8 @@ def attach() -> list[str]:
         (_ITERATORS, f"{_SEVERAL}._reset", _numbered),
         (_ITERATORS, f"{_SINGLE}.__next__", _noted_next),
         (_ITERATORS, f"{_SEVERAL}.__next__", _noted_next),
-    )
-    reasons = (_patches.put(module, name, wrap) for module, name, wrap in parts)
-    return [reason for reason in reasons if reason]
+    ]
+    return _patches.put_all(parts)
 
 
 def detach() -> None:

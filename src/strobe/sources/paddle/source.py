@@ -17,13 +17,13 @@ from strobe.record import recorder
 from strobe.record.messages import show
 from strobe.record.source import Report, Wants, announce_trace
 from strobe.sources import building, manager
+from strobe.sources.bounds import most_seconds
 from strobe.sources.paddle import build, communication, loading
 from strobe.sources.paddle.annotations import Annotations
-from strobe.sources.paddle.patches import Patches
 from strobe.sources.paddle.session import ANCHOR, PaddleSession
+from strobe.sources.patches import Patches
 
 SECONDS_VARIABLE = "STROBE_PADDLE_SECONDS"
-_MOST_SECONDS = 60.0
 """Paddle keeps all events of a window in memory, and 15 times as much while it stops."""
 
 _DRIVEN = "its native profiler, driven directly"
@@ -44,7 +44,7 @@ class PaddleSource:
     def __init__(self) -> None:
         self._lock = threading.RLock()  # the user's profiler may come in any thread
         self._annotations = Annotations(on_step=self._stepped, on_late=self._end_early)
-        self._patches = Patches()
+        self._patches = Patches("Paddle")
         self._session: PaddleSession | None = None
         self._inherited: PaddleSession | None = None
         self._wants: Wants | None = None
@@ -53,7 +53,7 @@ class PaddleSource:
         self._recorded = False
         self._missing: dict[str, str] = {}
         self._marker: weakref.ref[Any] | None = None
-        self._seconds = _MOST_SECONDS
+        self._seconds = 0.0
         self._timer: threading.Timer | None = None
         self._sessions = 0
 
@@ -115,7 +115,7 @@ class PaddleSource:
         )
 
     def _resume(self, wants: Wants, log: Path) -> None:
-        self._seconds = _most_seconds()
+        self._seconds = most_seconds(SECONDS_VARIABLE)
         self._limits, self._recorded = [], False
         self._wants, self._log = wants, log
         session = PaddleSession()
@@ -133,8 +133,7 @@ class PaddleSource:
         self._session, self._recorded = session, True
         self._annotations.native_is_ours = True
         self._annotations.limit(self._seconds)
-        seconds = min(self._seconds, threading.TIMEOUT_MAX)
-        self._timer = threading.Timer(seconds, self._hush, [session])
+        self._timer = threading.Timer(self._seconds, self._hush, [session])
         self._timer.daemon = True
         self._timer.start()
 
@@ -270,19 +269,6 @@ class _Later:
 
     def stop(self) -> Any:
         return self._native.stop()
-
-
-def _most_seconds() -> float:
-    """Return the bound. Raises UsageError."""
-    text = os.environ.get(SECONDS_VARIABLE, "")
-    try:
-        seconds = float(text) if text else _MOST_SECONDS
-    except ValueError:
-        seconds = 0.0
-    if not seconds > 0:
-        message = f"{SECONDS_VARIABLE}={text!r}: must be a number above 0, or not be set"
-        raise UsageError(message)
-    return seconds
 
 
 def _has_device() -> bool:

@@ -4,17 +4,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 from strobe.model.tables import CATEGORIES
 from strobe.record import recorder
+from strobe.sources.patches import Patches
 
 WAIT = "Work.wait"
 _CATEGORY = CATEGORIES.index("communication")
 _COLLECTIVES = "torch.distributed.distributed_c10d"
 
-_patched: list[tuple[Any, Any]] = []
+_patches = Patches("PyTorch")
 
 
 def is_used() -> bool:
@@ -28,11 +30,16 @@ def attach() -> None:
     """Put a span around what waits for a collective; those themselves are operators."""
     import torch.distributed as distributed
 
-    if not distributed.is_available() or _patched:
-        return
-    kind = distributed.Work
-    original = kind.wait
+    if distributed.is_available() and not _patches:
+        _patches.put("torch.distributed", "Work.wait", _recorded_wait)
 
+
+def detach() -> None:
+    """Undo it."""
+    _patches.undo()
+
+
+def _recorded_wait(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def wait(self: Any, *arguments: Any, **keywords: Any) -> Any:
         # A collective that returns only when it is complete waits for itself.
@@ -40,15 +47,7 @@ def attach() -> None:
         with recorder.core.source_span(WAIT, _CATEGORY, {"synchronous": synchronous}):
             return original(self, *arguments, **keywords)
 
-    kind.wait = wait
-    _patched.append((kind, original))
-
-
-def detach() -> None:
-    """Undo it."""
-    while _patched:
-        kind, original = _patched.pop()
-        kind.wait = original
+    return wait
 
 
 def describe() -> dict[str, Any]:

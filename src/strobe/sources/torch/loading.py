@@ -17,12 +17,14 @@ from typing import Any
 from strobe.model.tables import CATEGORIES
 from strobe.record import batches, recorder
 from strobe.sources.loaders import Names, NotedQueue, Timed
+from strobe.sources.patches import Patches
 
 QUEUE_COUNTER = "DataLoader queue"
 
 _DATA_LOADING = CATEGORIES.index("data_loading")
 _FETCH = "torch.utils.data._utils.fetch"
 _WORKER = "torch.utils.data._utils.worker"
+_LOOP = "_worker_loop"
 _LOADER = "torch.utils.data.dataloader"
 
 _QUEUE_PLACE = 2
@@ -30,8 +32,7 @@ _QUEUE_PLACE = 2
 
 _Function = Callable[..., Any]
 
-_patches: list[tuple[Any, str, Any, Any]] = []
-"""Owner, attribute, what was there, what we put there."""
+_patches = Patches("PyTorch")
 _torch_loop: list[_Function] = []
 """The loop of a worker as it was, while ours is in its place."""
 _names = Names("DataLoader")
@@ -46,43 +47,26 @@ def attach() -> list[str]:
     """
     if _patches:
         return []
-    parts = (
-        (_FETCH, "_MapDatasetFetcher.fetch", _recorded_map_fetch),
-        (_FETCH, "_IterableDatasetFetcher.fetch", _recorded_iterable_fetch),
-        (_WORKER, "_worker_loop", _recorded_loop),
-        (_LOADER, "_SingleProcessDataLoaderIter._next_data", _noted_next),
-        (_LOADER, "_MultiProcessingDataLoaderIter._next_data", _counted_next),
+    problems = _patches.put_all(
+        [
+            (_FETCH, "_MapDatasetFetcher.fetch", _recorded_map_fetch),
+            (_FETCH, "_IterableDatasetFetcher.fetch", _recorded_iterable_fetch),
+            (_LOADER, "_SingleProcessDataLoaderIter._next_data", _noted_next),
+            (_LOADER, "_MultiProcessingDataLoaderIter._next_data", _counted_next),
+        ]
     )
-    reasons = (_patch(module, name, wrap) for module, name, wrap in parts)
-    return [reason for reason in reasons if reason]
+    loop = getattr(import_module(_WORKER), _LOOP, None)
+    if loop is not None and getattr(loop, "__module__", None) != _WORKER:
+        # A spawned worker would find torch's own loop by its name, not the one that took its place.
+        return [*problems, f"{_WORKER}.{_LOOP} has been replaced by another library"]
+    return [*problems, *_patches.put_all([(_WORKER, _LOOP, _recorded_loop)])]
 
 
 def detach() -> None:
-    """Put back what was there; what someone else has patched since stays theirs."""
-    while _patches:
-        owner, attribute, before, ours = _patches.pop()
-        if vars(owner).get(attribute) is ours:
-            setattr(owner, attribute, before)
+    """Undo it."""
+    _patches.undo()
     _torch_loop.clear()
     _names.forget()
-
-
-def _patch(module: str, name: str, wrap: Callable[[Any], Any]) -> str:
-    """Return why it could not be done, or nothing."""
-    holder, _, attribute = name.rpartition(".")
-    try:
-        owner: Any = import_module(module)
-        owner = vars(owner)[holder] if holder else owner
-        before = vars(owner)[attribute]
-    except (ImportError, KeyError):
-        return f"{module}.{name} is not in this version of PyTorch"
-    if module == _WORKER and getattr(before, "__module__", None) != module:
-        # A spawned worker would find torch's own loop by its name, not the one that took its place.
-        return f"{module}.{name} has been replaced by another library"
-    ours = wrap(before)
-    setattr(owner, attribute, ours)
-    _patches.append((owner, attribute, before, ours))
-    return ""
 
 
 def _span(name: str, attributes: dict[str, Any]) -> Any:

@@ -167,7 +167,12 @@ class TorchSource:
         if thread == threading.get_ident() or thread not in sys._current_frames():
             room.detach()
         else:
-            room.ask(thread, lambda: self._wants is None and self._make_room())
+            room.ask(thread, self._clear_room)
+
+    def _clear_room(self) -> None:
+        """In the thread that keeps it, unless something is recorded again."""
+        if self._wants is None:
+            self._make_room()
 
     def _make_room(self) -> None:
         if not self._library.strobe_torch_make_room():

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""For how long a framework that keeps its events to itself is recorded at most."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from strobe.errors import UsageError
+
+_SECONDS = 60.0
+
+
+def most_seconds(variable: str) -> float:
+    """Return the seconds that this environment variable sets, else 60; raises UsageError."""
+    text = os.environ.get(variable, "")
+    try:
+        seconds = float(text) if text else _SECONDS
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= threading.TIMEOUT_MAX:
+        message = f"{variable}={text!r}: must be a number of seconds above 0, or not be set"
+        raise UsageError(message)
+    return seconds
