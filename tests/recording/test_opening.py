@@ -4,6 +4,7 @@
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import strobe
 from strobe.finalize import build
+from strobe.session.recording import Recording
 from strobe.store.parquet import TableWriter
 
 WAIT_S = 300.0
@@ -45,12 +47,13 @@ class Gate:
         monkeypatch.setattr(build, "TableWriter", write)
 
 
+@pytest.mark.parametrize("opened", [strobe.open, Recording])  # the latter is the profiler's
 def test_operators_are_there_before_the_tables(
-    recorded: Path, monkeypatch: pytest.MonkeyPatch
+    opened: Callable[[Path], Recording], recorded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate(monkeypatch)
 
-    recording = strobe.open(recorded)
+    recording = opened(recorded)
     early = recording.operators()
     was_written = (recorded / "tables").exists()
     gate.opened.set()

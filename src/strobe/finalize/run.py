@@ -9,10 +9,13 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from strobe.finalize.build import First, Progress, build
 from strobe.store import log as chunk_log
 from strobe.store import manifest, places
+
+if TYPE_CHECKING:
+    from strobe.finalize.build import First, Progress
 
 
 def finalize(
@@ -34,7 +37,7 @@ def finalize(
     tables = recording / places.TABLES
     if tables.is_dir():
         return tables
-    with places.locked(recording):
+    with places.locked(recording):  # before anything heavy is imported: who asks first is first
         if tables.is_dir():
             return tables
         content = manifest.read(recording)
@@ -51,6 +54,8 @@ def finalize(
 
 def _write(recording: Path, content: manifest.Manifest, progress: Progress, first: First) -> None:
     """Write the tables into the recording: as a whole or not at all."""
+    from strobe.finalize.build import build
+
     for abandoned in recording.glob(f"{places.TABLES}.part-*"):
         shutil.rmtree(abandoned, ignore_errors=True)
     part = recording / f"{places.TABLES}.part-{manifest.new_id()}"
@@ -64,6 +69,8 @@ def _write(recording: Path, content: manifest.Manifest, progress: Progress, firs
 def _write_aside(
     recording: Path, content: manifest.Manifest, progress: Progress, first: First
 ) -> Path:
+    from strobe.finalize.build import build
+
     part = Path(tempfile.mkdtemp(prefix="strobe-tables-"))
     with _removed_on_failure(part):
         build(recording, content, part, progress, first)

@@ -19,7 +19,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -60,6 +59,7 @@ _COLLECTIVES = {
 _UPDATE = re.compile(r"(Sparse|Fused|Resource)*(Apply[A-Z]|SGD|Adam|Lamb|Momentum)\w*")
 _NUMBER = re.compile(r"-op\d+$")
 _GRADIENTS = "Gradients/"
+_THREE_NUMBERS = re.compile(r"([0-8]?[0-9]{1,18}(,|$)){3}")
 _DIGITS = 6  # that a duration is written with
 
 
@@ -179,21 +179,19 @@ def _last(full_name: str) -> str:
 
 def _attributes(path: Path, trace: _Trace, types: list[str]) -> tuple[list[str], Int32]:
     """Return attributes as JSON and the place of each row's among them."""
-    inputs = _read_inputs(path, trace)
-    which = trace.which.tolist()
+    inputs, input_of = _read_inputs(path, trace)
     by_name = _phases(trace.full_names, types)
-    phase_of: Sequence[str | None] = [by_name[each] for each in which]
+    phase_of: Sequence[str | None] = [by_name[each] for each in trace.which.tolist()]
     call_of, described = _read_calls(path, trace, types)
     if described:
         phase_of = pynative.phases(phase_of, call_of, described)
     graphs = _read_graphs(path, trace)
-    codes: dict[tuple[int, str, int, str | None], int] = {}
-    keys = zip(which, inputs, call_of, phase_of, strict=True)
-    places = [codes.setdefault(key, len(codes)) for key in keys]
+    first, places = _kinds(trace.which, input_of, np.array(call_of, np.int64), _codes(phase_of))
     texts = []
-    for operator, given, call, phase in codes:
+    for row in first.tolist():
+        operator, call, phase = trace.which[row], call_of[row], phase_of[row]
         name = trace.full_names[operator]
-        told = {"full_name": name} | _given(given, graphs.get(name, {}))
+        told = {"full_name": name} | _given(inputs[input_of[row]], graphs.get(name, {}))
         if phase != pynative.BY_ORDER:
             told["phase"] = phase
         if call >= 0:
@@ -201,7 +199,22 @@ def _attributes(path: Path, trace: _Trace, types: list[str]) -> tuple[list[str],
         if types[operator] in _COLLECTIVES:
             told |= _collective(types[operator], told)
         texts.append(json.dumps(told, separators=(",", ":")))
-    return texts, np.array(places, np.int32)
+    return texts, places.astype(np.int32)
+
+
+def _codes(values: Sequence[str | None]) -> Int64:
+    """Return a number for each value, the same for the same."""
+    known: dict[str | None, int] = {}
+    return np.array([known.setdefault(value, len(known)) for value in values], np.int64)
+
+
+def _kinds(*columns: Int32 | Int64) -> tuple[Int64, Int64]:
+    """Return the first row of each kind, and the kind of each row: rows equal in all columns."""
+    first = kind = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        both = kind * (int(column.max(initial=0)) + 2) + column
+        _, first, kind = np.unique(both, return_index=True, return_inverse=True)
+    return first, kind
 
 
 def _read_calls(
@@ -215,49 +228,62 @@ def _read_calls(
     except FormatError as error:
         trace.notes.append(f"what operators were given is left out: {error}")
         return none, []
+    if not kinds:
+        return none, []
     found = pynative.match([(trace.full_names[each], types[each]) for each in which], calls, kinds)
     bare = [row for row, each in enumerate(which) if "/" not in trace.full_names[each]]
     unknown = sum(found[row] < 0 for row in bare)
-    if kinds and unknown:
+    if unknown:
         trace.notes.append(
             f"inputs of {unknown} of {len(bare)} operators of PyNative mode are unknown"
         )
     return found, kinds
 
 
-def _read_inputs(path: Path, trace: _Trace) -> list[str]:
-    """Return what each row is given, as MindSpore wrote it, "" where it did not.
+def _read_inputs(path: Path, trace: _Trace) -> tuple[list[str], Int64]:
+    """Return what operators are given, as MindSpore wrote it, and the place of each row's in that.
 
-    Inputs are told in the order of the launches, by the last part of a name, which several
-    operators may share: the n-th launch of that part is its n-th line.
+    The last is "", for what it did not write. Inputs are told in the order of the launches, by the
+    last part of a name, which several operators may share: the n-th launch of that part is its n-th
+    line.
     """
-    inputs: dict[str, list[str]] = defaultdict(list)
+    lines = [line for _, each in _lines(path, INPUTS) for line in each if line]
+    line_of = _codes(lines)
+    keys = {key: place for place, key in enumerate(dict.fromkeys(map(_last, trace.full_names)))}
+    inputs: list[str] = []
+    key_of: list[int] = []
+    times = np.bincount(line_of)
     damaged = 0
-    for _, lines in _lines(path, INPUTS):
-        for line in filter(None, lines):
-            parts = line.split(";", 3)
-            if len(parts) < 4:
-                damaged += 1
-            elif parts[1]:
-                inputs[parts[1]].append(parts[3])
-    keys = [_last(name) for name in trace.full_names]
-    rows_of: dict[str, list[int]] = defaultdict(list)
-    for row, which in enumerate(trace.which.tolist()):
-        rows_of[keys[which]].append(row)
-    found: list[str] = [""] * len(trace.which)
-    unclear = 0
-    for key, rows in rows_of.items():
-        launches = inputs.get(key, [])
-        if len(launches) != len(rows):
-            unclear += bool(launches)
-            continue
-        for row, text in zip(rows, launches, strict=True):
-            found[row] = text
+    for place, line in enumerate(dict.fromkeys(lines)):
+        parts = line.split(";", 3)
+        is_whole = len(parts) == 4
+        damaged += 0 if is_whole else int(times[place])
+        key_of.append(keys.get(parts[1], -1) if is_whole else -1)
+        inputs.append(parts[-1])
+    found, unclear = _nth(
+        np.array([keys[_last(name)] for name in trace.full_names], np.int64)[trace.which],
+        np.array(key_of, np.int64)[line_of],
+    )
     if damaged:
         trace.notes.append(f"{damaged} damaged lines of inputs are left out")
     if unclear:
         trace.notes.append(f"shapes of {unclear} operators cannot be told apart")
-    return found
+    return [*inputs, ""], np.append(line_of, len(inputs))[found]
+
+
+def _nth(rows: Int64, lines: Int64) -> tuple[Int64, int]:
+    """Return the line of each row, the n-th of a key for its n-th, and how many keys are unclear.
+
+    Those are of another number of lines than of rows; their rows have line -1, as those that no
+    line is of. A key of -1 is none.
+    """
+    size = max(rows.max(initial=-1), lines.max(initial=-1)) + 1
+    ran, told = np.bincount(rows, minlength=size), np.bincount(lines[lines >= 0], minlength=size)
+    clear = np.append(ran == told, False)
+    by_key, launched = np.argsort(rows, kind="stable"), np.argsort(lines, kind="stable")
+    found = np.full(len(rows), -1, np.int64)
+    found[by_key[clear[rows[by_key]]]] = launched[clear[lines[launched]]]
+    return found, int(np.count_nonzero((ran != told) & (ran > 0) & (told > 0)))
 
 
 def _given(inputs: str, known: dict[str, Any]) -> dict[str, Any]:
@@ -381,19 +407,13 @@ def _read_memory(path: Path, trace: _Trace, lane: Int64) -> Allocations:
     none ran is for the next one, if they ran one after the other. The file may begin with rows of
     sessions before.
     """
-    table: list[list[int]] = []
+    tables = [np.zeros((0, 3), np.int64)]
     for file, lines in _lines(path, MEMORY):
-        damaged = 0
-        for line in lines[1:]:
-            try:
-                time_ns, allocated, reserved = map(int, line.split(",")[:3])
-            except ValueError:
-                damaged += 1
-                continue
-            table.append([time_ns, allocated, reserved])
+        table, damaged = _numbers(lines[1:])
+        tables.append(table)
         if damaged:
             trace.notes.append(f"{damaged} damaged lines of {file.name} are left out")
-    rows = np.array(table, np.int64).reshape(-1, 3)
+    rows = np.concatenate(tables)
     rows = rows[np.argsort(rows[:, 0], kind="stable")]
     change = np.diff(rows[:, 1], prepend=0)
     rows, change = rows[change != 0], change[change != 0]
@@ -409,6 +429,17 @@ def _read_memory(path: Path, trace: _Trace, lane: Int64) -> Allocations:
         reserved_bytes=rows[:, 2],
         owner_ns=_owner_ns(rows[:, 0], change, trace, lane),
     )
+
+
+def _numbers(lines: list[str]) -> tuple[Int64, int]:
+    """Return the first three numbers of each line, and how many lines are damaged."""
+    if not lines:
+        return np.zeros((0, 3), np.int64), 0
+    try:
+        return np.loadtxt(lines, np.int64, None, ",", usecols=(0, 1, 2), ndmin=2), 0
+    except ValueError:
+        whole = [line for line in lines if _THREE_NUMBERS.match(line)]
+        return _numbers(whole)[0], len(lines) - len(whole)
 
 
 def _owner_ns(times_ns: Int64, change: Int64, trace: _Trace, lane: Int64) -> Int64:

@@ -30,17 +30,19 @@ class Recording:
     imported before a table is asked for.
     """
 
-    def __init__(self, path: Path, opening: Opening | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._opening = opening
+
+    @cached_property
+    def _opening(self) -> Opening | None:
+        """What writes the tables; None where they are."""
+        return (
+            None if places.is_finalized(self._path) else Opening(self._path, _terminal_progress())
+        )
 
     @cached_property
     def _tables(self) -> Path:
-        from strobe.finalize.run import finalize
-
-        if self._opening is not None:
-            return self._opening.tables()
-        return finalize(self._path, _terminal_progress())
+        return self._path / places.TABLES if self._opening is None else self._opening.tables()
 
     @property
     def tables_path(self) -> Path:
@@ -364,11 +366,10 @@ def open_recording(path: str | os.PathLike[str]) -> Recording:
                 "call stop() there first"
             )
             raise StateError(message)
-    if places.is_finalized(recording):
-        return Recording(recording)
-    opening = Opening(recording, _terminal_progress())
-    opening.operators()  # known now, so that what is wrong shows here
-    return Recording(recording, opening)
+    opened = Recording(recording)
+    if opened._opening is not None:
+        opened._opening.operators()  # known now, so that what is wrong shows here
+    return opened
 
 
 def _find(path: str | os.PathLike[str]) -> Path:

@@ -17,6 +17,7 @@ from strobe.record import batches, recorder
 from strobe.record.messages import show
 from strobe.sources import manager
 from strobe.sources.loaders import Names
+from strobe.sources.mindspore.graphs import Graphs
 from strobe.sources.mindspore.pipeline import Pipeline
 from strobe.sources.mindspore.session import compiler
 from strobe.sources.patches import Patches
@@ -49,14 +50,17 @@ def attach(
     make_room: Callable[[], object],
     sinks: Callable[[], object],
     pipeline: Pipeline,
+    graphs: Graphs,
 ) -> list[str]:
     """Patch MindSpore and return what could not be patched.
 
     `make_room` is called before MindSpore's own profiler starts, `sinks` when a Model is to train
-    with its data sunk into the device, and `pipeline` is told of each iterator over a dataset.
+    with its data sunk into the device; `pipeline` is told of each iterator over a dataset, `graphs`
+    of each graph that is to run.
     """
     if _patches:
         return []
+    api = compiler().__name__
     parts: list[tuple[str, str, Callable[[Any], Any]]] = [
         ("mindspore.profiler.profiler_interface", "ProfilerInterface.start", _room(make_room)),
         ("mindspore.train.model", "Model.train", _train(sinks)),
@@ -65,7 +69,9 @@ def attach(
         ("mindspore.nn.wrap.cell_wrapper", "TrainOneStepCell.__call__", _cell("", _STEP)),
         ("mindspore.nn.optim.optimizer", "Optimizer.__call__", _optimizer),
         ("mindspore.experimental.optim.optimizer", "Optimizer.__call__", _optimizer),
-        (compiler().__name__, "_PyNativeExecutor.grad", _gradients),
+        (api, "_PyNativeExecutor.grad", _gradients),
+        (api, "_CellGraphExecutor.compile", _compiled(graphs)),
+        (api, "_JitExecutor.compile", _compiled(graphs)),
         ("mindspore.dataset.engine.iterators", "Iterator.__init__", _made(pipeline)),
         ("mindspore.dataset.engine.iterators", "Iterator.__next__", _waited),
     ]
@@ -191,6 +197,21 @@ def _in_phase(phase: str, original: _Function) -> _Function:
             _steps.phase = before
 
     return call
+
+
+def _compiled(graphs: Graphs) -> Callable[[_Function], _Function]:
+    def wrap(original: _Function) -> _Function:
+        @wraps(original)
+        def compile(*arguments: Any, **keywords: Any) -> Any:
+            told = original(*arguments, **keywords)
+            phase = told[0] if isinstance(told, tuple) else told
+            if isinstance(phase, str):
+                graphs.compiled(phase)
+            return told
+
+        return compile
+
+    return wrap
 
 
 def _made(pipeline: Pipeline) -> Callable[[_Function], _Function]:

@@ -61,8 +61,12 @@ class MindSporeSource:
     def attach(self) -> None:
         """Watch steps, waits for data, and the start of MindSpore's own profiler."""
         self._problems = hooks.attach(
-            make_room=self._make_room, sinks=self._sinks, pipeline=self._pipeline
+            make_room=self._make_room,
+            sinks=self._sinks,
+            pipeline=self._pipeline,
+            graphs=self._graphs,
         )
+        self._graphs.look()
 
     def detach(self) -> None:
         """Undo it."""
@@ -253,7 +257,8 @@ def _describe() -> dict[str, Any]:
     """Return what the finalizer needs: version, mode, and how the work is shared out."""
     facts: dict[str, Any] = {"device_target": _device(), "mode": _mode()}
     facts |= graphs.parallel_facts()
-    described: dict[str, Any] = {"version": version("mindspore"), "metadata": facts}
+    known = import_module("mindspore").__version__
+    described: dict[str, Any] = {"version": known, "metadata": facts}
     management = import_module("mindspore.communication.management")
     if management.GlobalComm.INITED:
         described["groups"] = _groups(management)
