@@ -187,7 +187,7 @@ def write_tree(run: Run, tree: Tree, facts: info.Facts) -> dict[str, str]:
     A file of an earlier analysis that this one does not write is removed.
     """
     told: dict[str, str] = {}
-    cache: dict[Callable[[Run], str | None], str | None] = {}
+    cache: dict[Callable[[Run], str | None], bytes | None] = {}
     for file in FILES:
         name = file.name.format(rank=run.rank)
         if file.place == "old" and tree.kind == "profile":
@@ -197,15 +197,15 @@ def write_tree(run: Run, tree: Tree, facts: info.Facts) -> dict[str, str]:
         if file.write is not None and _is_asked(file, run):
             write = _variant(file, tree)
             if write not in cache:
-                cache[write] = write(run)
+                cache[write] = _encoded(write(run))
             content = cache[write]
         for path in _paths(file, tree, run.rank):
             _put(path, content)
         told[name] = _fate(file, run, content)
     told_of = info.profiler_info(run, facts, told)
     for folder in {tree.root, tree.results}:
-        _put(folder / f"profiler_info_{run.rank}.json", told_of)
-    _put(tree.results / "profiler_metadata.json", info.profiler_metadata(facts))
+        _put(folder / f"profiler_info_{run.rank}.json", told_of.encode())
+    _put(tree.results / "profiler_metadata.json", _encoded(info.profiler_metadata(facts)))
     if tree.kind == "profiler":
         (tree.root / "container").mkdir(exist_ok=True)
     return told
@@ -223,7 +223,7 @@ def _is_asked(file: File, run: Run) -> bool:
     return file.option is None or bool(run.parameters.get(file.option))
 
 
-def _fate(file: File, run: Run, content: str | None) -> str:
+def _fate(file: File, run: Run, content: bytes | None) -> str:
     if content is not None:
         return "written"
     if not _is_asked(file, run):
@@ -241,12 +241,16 @@ def _paths(file: File, tree: Tree, rank: int) -> Iterator[Path]:
         yield tree.root / "FRAMEWORK" / name
 
 
-def _put(path: Path, content: str | None) -> None:
+def _encoded(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()
+
+
+def _put(path: Path, content: bytes | None) -> None:
     """Write it whole, or see to it that it is not there."""
     if content is None:
         path.unlink(missing_ok=True)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    part.write_text(content, encoding="utf-8")
+    part.write_bytes(content)
     part.replace(path)

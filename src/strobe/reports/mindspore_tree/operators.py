@@ -88,11 +88,12 @@ def cpu_framework(run: Run) -> str | None:
     """One line per launch: type, name, graph, and the shapes of the inputs as far as known."""
     if run.operators.is_empty():
         return None
-    columns = run.operators.select("type", "op", "shapes")
-    known = {text: _inputs(text) for text in columns["shapes"].unique().to_list()}
-    return "".join(
-        f"{kind};{name};0;{known[shapes]}\n" for kind, name, shapes in columns.iter_rows()
-    )
+    shapes = run.operators["shapes"].fill_null("[]")
+    known = {text: _inputs(text) for text in shapes.unique().to_list()}
+    inputs = shapes.replace_strict(known, return_dtype=pl.String)
+    line = pl.format("{};{};0;{}\n", "type", "op", inputs)
+    written: str = run.operators.select(line.str.join("")).item()
+    return written
 
 
 def _inputs(text: str | None) -> str:
@@ -151,7 +152,8 @@ def _semicolons(text: str) -> str:
 
 def dynamic_shape_info(run: Run) -> str | None:
     """Operators whose inputs differ from step to step: the n-th call of a name in each step."""
-    if run.steps.height < 2:
+    shapes_of = run.operators.group_by("name").agg(pl.col("shapes").n_unique())
+    if run.steps.height < 2 or shapes_of["shapes"].max() == 1:
         return None
     calls = number_steps(run.operators.drop("category"), run.steps).filter(
         pl.col("step").is_not_null() & pl.col("shapes").is_not_null()

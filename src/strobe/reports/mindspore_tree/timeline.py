@@ -3,18 +3,23 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 
+import numpy as np
 import polars as pl
 
 from strobe.analysis.intervals import Union
+from strobe.analysis.nesting import nest
 from strobe.analysis.step_trace import communicating, computing, union_of
 from strobe.reports.mindspore_tree.run import Run, as_json, exact_us
 
 _US = 1000
-# The processes of the trace: number, name.
-_FRAMEWORK, _CPU, _SCOPES, _DEVICES, _OVERLAP = 1, 2, 3, 4, 5
+# The processes of the trace: number, name. To Perfetto a thread 0 is the one that has the number of
+# its process, so where there may be both, one of them has another.
+_FRAMEWORK, _CPU, _SCOPES, _DEVICES, _OVERLAP = 1, 2, 3, 99_999, 5
+_STEPS = 9_999_999  # no system has so many threads
 _PROCESSES = {
     _FRAMEWORK: "MindSpore",
     _CPU: "CPU OP",
@@ -22,7 +27,10 @@ _PROCESSES = {
     _DEVICES: "Ascend Hardware",
     _OVERLAP: "Overlap Analysis",
 }
-_SCOPE_ROOTS = ("Default", "Gradients", "recompute_Default")
+_SCOPE_ROOTS = (["Default"], ["Gradients"], ["recompute_Default"])
+_FURTHER, _MOST_THREADS = 10**8, 10**13  # the numbers of a thread, and of those that go with it
+_NEVER = 1 << 62
+_THOUSANDTHS = pl.Series([f".{number:03d}" for number in range(_US)])
 _EVENT = pl.Schema(
     {
         "pid": pl.Int64,
@@ -39,15 +47,67 @@ _EVENT = pl.Schema(
 
 def trace_view(run: Run) -> str | None:
     """The whole timeline; None where there is nothing to draw."""
-    outer_first = [False, False, False, True]
+    by_start = ("start_ns", "dur_ns")
     events = pl.concat([*_layers(run)]).sort(
-        "pid", "tid", "start_ns", "dur_ns", descending=outer_first, maintain_order=True
+        *by_start, descending=[False, True], maintain_order=True
     )
     if events.is_empty():
         return None
+    fitted = pl.concat(_shortened(each, run.wall_offset_ns) for each in _apart(events))
+    events = fitted.sort("pid", "tid", maintain_order=True)
     separator = ",\n" if run.pretty else ","
-    texts = [*_heads(events), *_instants(run), *_written(events, run.wall_offset_ns)]
+    texts = [*_heads(events), *_instants(run), _written(events, run.wall_offset_ns, separator)]
     return f"[{separator.join(texts)}]\n"
+
+
+def _apart(events: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Yield events, by start, of which none crosses another of its thread: readers would drop it.
+
+    Those that do have threads of their own, after those that they cross.
+    """
+    for number in itertools.count():
+        if events.is_empty():
+            return
+        ends = pl.col("start_ns") + pl.col("dur_ns")
+        open_until = ends.cum_max().shift(1).over("lane", "parent")
+        crosses = (open_until > pl.col("start_ns")).fill_null(value=False)
+        events = _nested(events).with_columns(crosses=crosses)
+        apart = events.filter(~pl.col("crosses")).select(_EVENT.names())
+        if number:
+            apart = apart.with_columns(
+                pl.col("tid") + number * _FURTHER,
+                pl.format("{} (overlap {})", "thread", pl.lit(number)).alias("thread"),
+            )
+        yield apart
+        events = events.filter("crosses").select(_EVENT.names())
+
+
+def _nested(events: pl.DataFrame) -> pl.DataFrame:
+    """Return the events, by start, with a number of each thread and the row around each."""
+    start_ns, dur_ns = events["start_ns"].to_numpy(), events["dur_ns"].to_numpy()
+    thread = events["pid"].to_numpy() * _MOST_THREADS + events["tid"].to_numpy()
+    lane = np.unique(thread, return_inverse=True)[1].astype(np.int32)
+    parent, _ = nest(lane, start_ns, start_ns + dur_ns)
+    return events.with_columns(lane=pl.Series(lane), parent=pl.Series(parent))
+
+
+def _shortened(events: pl.DataFrame, offset_ns: int) -> pl.DataFrame:
+    """Return the events as short as they must be not to cross others in the eyes of readers.
+
+    Those take microseconds for a double, as Perfetto and browsers do. Since 2005 there are four of
+    them in a microsecond, so that an event may seem to begin before the one before it has ended.
+    """
+    wall_ns = events["start_ns"].to_numpy() + offset_ns
+    us = wall_ns // _US + wall_ns % _US / _US
+    seen_ns = np.where(us == np.floor(us), us.astype(np.int64) * _US, (us * _US).astype(np.int64))
+    nested = _nested(events).with_columns(seen_ns=pl.Series(seen_ns))
+    following = nested.select(pl.col("seen_ns").shift(-1).over("lane", "parent")).to_series()
+    parent = nested["parent"].to_numpy()
+    end_ns = seen_ns + events["dur_ns"].to_numpy()
+    limit_ns = np.minimum(end_ns, following.fill_null(_NEVER).to_numpy())
+    while (beyond := (parent >= 0) & (limit_ns > limit_ns[parent])).any():
+        limit_ns[beyond] = limit_ns[parent[beyond]]
+    return events.with_columns(dur_ns=pl.Series(np.maximum(limit_ns - seen_ns, 0)))
 
 
 def _layers(run: Run) -> Iterator[pl.DataFrame]:
@@ -72,7 +132,7 @@ def _steps(run: Run) -> pl.DataFrame:
     return _event(
         run.steps,
         pid=pl.lit(_FRAMEWORK),
-        tid=pl.lit(0),
+        tid=pl.lit(_STEPS),
         thread=pl.lit("steps"),
         name=name,
     )
@@ -133,35 +193,29 @@ def _thread(run: Run) -> pl.Expr:
 
 def _scopes(run: Run) -> Iterator[pl.DataFrame]:
     """The scopes of operators' names, one thread per depth; runs of one scope are one event."""
-    operators = run.operators.filter(
-        pl.col("name").str.split("/").list.first().is_in(_SCOPE_ROOTS)
-    ).sort("start_ns")
-    if operators.is_empty():
-        return
-    parts = operators.select(
-        "start_ns",
-        end_ns=pl.col("start_ns") + pl.col("dur_ns"),
-        parts=pl.col("name").str.split("/"),
-    )
-    depth = int(parts.select(pl.col("parts").list.len().max()).item()) - 1
-    for level in range(depth):
-        path = pl.col("parts").list.head(level + 1).list.join("/")
-        deep = pl.col("parts").list.len() > level + 1
-        runs = parts.with_columns(path=pl.when(deep).then(path)).with_columns(
-            run=pl.col("path").rle_id()
-        )
-        merged = (
-            runs.filter(pl.col("path").is_not_null())
-            .group_by("run", maintain_order=True)
-            .agg(pl.min("start_ns"), pl.max("end_ns"), pl.first("path"))
-        )
+    names = run.operators["name"].unique(maintain_order=True)
+    scopes = [name.split("/")[:-1] for name in names.to_list()]
+    known = np.array([scope[:1] in _SCOPE_ROOTS for scope in scopes], bool)
+    which = run.operators["name"].cast(pl.Enum(names)).to_physical().to_numpy()
+    rows = np.flatnonzero(known[which])
+    start_ns = run.operators["start_ns"].to_numpy()[rows]
+    end_ns = start_ns + run.operators["dur_ns"].to_numpy()[rows]
+    for level in range(max((len(scope) for scope in scopes), default=0)):
+        paths = [tuple(scope[: level + 1]) if len(scope) > level else () for scope in scopes]
+        codes = {path: code for code, path in enumerate(dict.fromkeys(paths))}
+        path = np.array([codes[path] for path in paths], np.int64)[which[rows]]
+        first = np.flatnonzero(np.diff(path, prepend=-1))
+        lasts = pl.Series([path[-1] if path else None for path in codes], dtype=pl.String)
+        runs = {
+            "name": lasts.gather(path[first]),
+            "start_ns": start_ns[first],
+            "dur_ns": np.maximum.reduceat(end_ns, first) - start_ns[first],
+        }
         yield _event(
-            merged,
+            pl.DataFrame(runs).drop_nulls("name"),
             pid=pl.lit(_SCOPES),
-            tid=pl.lit(level),
+            tid=pl.lit(level + 1),
             thread=pl.lit(f"depth {level}"),
-            name=pl.col("path").str.split("/").list.last(),
-            dur_ns=pl.col("end_ns") - pl.col("start_ns"),
         )
 
 
@@ -206,49 +260,51 @@ def _heads(events: pl.DataFrame) -> Iterator[str]:
     threads = events.group_by("pid", "tid", maintain_order=True).agg(pl.first("thread"))
     for pid, tid, name in threads.iter_rows():
         yield _head("thread_name", pid, tid, name=name)
-        yield _head("thread_sort_index", pid, tid, sort_index=tid)
+        yield _head("thread_sort_index", pid, tid, sort_index=0 if tid == _STEPS else tid)
+
+
+def _json(content: object) -> str:
+    return json.dumps(content, ensure_ascii=False)  # Perfetto refuses \ud83d\ude00
 
 
 def _head(kind: str, pid: int, tid: int, **args: object) -> str:
-    return json.dumps({"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": args})
+    return _json({"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": args})
 
 
 def _instants(run: Run) -> Iterator[str]:
     marks = _of_domains(run.instants, run).select("name", "start_ns", "tid")
     for name, start_ns, tid in marks.iter_rows():
         place = {"pid": _FRAMEWORK, "tid": tid, "ts": exact_us(start_ns + run.wall_offset_ns)}
-        yield json.dumps({"ph": "i", "s": "t", "name": name, **place})
+        yield _json({"ph": "i", "s": "t", "name": name, **place})
 
 
-def _written(events: pl.DataFrame, offset_ns: int) -> list[str]:
-    names = {name: json.dumps(name) for name in events["name"].unique().to_list()}
-    quoted = pl.col("name").replace_strict(
-        list(names), list(names.values()), return_dtype=pl.String
-    )
+def _written(events: pl.DataFrame, offset_ns: int, separator: str) -> str:
+    names = events["name"].unique()
+    texts = pl.Series([_json(name) for name in names.to_list()])
     text = pl.concat_str(
         pl.lit('{"ph":"X","name":'),
-        quoted,
+        pl.col("name").replace_strict(names, texts, return_dtype=pl.String),
         pl.lit(',"pid":'),
-        pl.col("pid").cast(pl.String),
+        "pid",
         pl.lit(',"tid":'),
-        pl.col("tid").cast(pl.String),
+        "tid",
         pl.lit(',"ts":"'),
         *_microseconds(pl.col("start_ns") + offset_ns),
         pl.lit('","dur":"'),
         *_microseconds(pl.col("dur_ns")),
         pl.lit('","cat":"'),
-        pl.col("cat"),
+        "cat",
         pl.lit('","args":'),
-        pl.col("args"),
+        "args",
         pl.lit("}"),
     )
-    return events.select(text.alias("text"))["text"].to_list()
+    written: str = events.select(text.str.join(separator)).item()
+    return written
 
 
-def _microseconds(ns: pl.Expr) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
+def _microseconds(ns: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
     """The parts of an exact text."""
-    rest = (ns % _US).cast(pl.String).str.zfill(3)
-    return (ns // _US).cast(pl.String), pl.lit("."), rest
+    return (ns // _US).cast(pl.String), pl.lit(_THOUSANDTHS).gather(ns % _US)
 
 
 def timeline_summary(run: Run) -> str | None:
@@ -257,14 +313,14 @@ def timeline_summary(run: Run) -> str | None:
     if work.is_empty():
         return None
     streams = work.select("device", "stream", "lane").unique().height
-    depth = run.operators["name"].str.split("/").list.len().max()
+    slashes = run.operators["name"].unique().str.count_matches("/", literal=True).max()
     return as_json(
         {
             "total_time": int(work["dur_ns"].sum()) / 1e6,
             "num_of_streams": streams,
             "num_of_ops": run.operators["name"].n_unique() or work["name"].n_unique(),
             "op_exe_times": work.height,
-            "max_scope_name_num": int(depth) - 1 if isinstance(depth, int) else 0,
+            "max_scope_name_num": slashes or 0,
         },
         run,
     )

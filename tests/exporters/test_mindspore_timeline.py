@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The timeline of MindSpore's trees, whose times are texts, as Perfetto reads it."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import strobe
+from strobe.reports.mindspore_tree.run import Run
+from strobe.reports.mindspore_tree.timeline import trace_view
+
+if TYPE_CHECKING:
+    from exporters.conftest import Query
+
+
+def test_perfetto_drops_nothing(hostile: strobe.Recording, query: "Query", tmp_path: Path) -> None:
+    run = Run(
+        spans=hostile.spans().collect(),
+        steps=hostile.steps().collect(),
+        allocations=hostile.allocations().collect(),
+        instants=hostile.instants().collect(),
+        facts=dict(hostile.metadata().collect().iter_rows()),
+        parameters={},
+        missing={},
+        lanes=dict(hostile.threads().select("lane", "thread").collect().iter_rows()),
+    )
+
+    text = trace_view(run)
+    assert text is not None
+    trace = tmp_path / "trace_view.json"
+    trace.write_text(text, encoding="utf-8")
+
+    events = [event for event in json.loads(text) if event["ph"] in "Xi"]
+    assert len(events) == run.spans.height + run.instants.height
+    assert any(thread["args"]["name"] == "MainThread (overlap 1)" for thread in threads(text))
+    assert query(trace, "select count(*) from slice;") == [[str(len(events))]]
+
+
+def threads(text: str) -> list[dict[str, dict[str, str]]]:
+    return [event for event in json.loads(text) if event["name"] == "thread_name"]
