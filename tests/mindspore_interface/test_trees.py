@@ -153,7 +153,10 @@ print("ready", flush=True)
 time.sleep(600)
 """
     )
-    process = program.start(script)
+    forward = "Default/network-WithLossCell/_backbone-Net/fc-Dense/MatMul-op0"
+    points = {"fp_start": forward, "bp_end": "Default/optimizer-Momentum/Momentum-op0"}
+    variables = {"PROFILING_FP_START": points["fp_start"], "PROFILING_BP_END": points["bp_end"]}
+    process = program.start(script, env=variables)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     with pytest.raises(RuntimeError, match="still records"):
@@ -171,6 +174,7 @@ time.sleep(600)
 
     (recording,) = (root / "FRAMEWORK").glob("op_range_0-*")
     assert (recording / "log").is_dir()
+    assert json.loads((root / "step_trace_point_info_0.json").read_text()) == points
     whole = {
         path.name: path.read_bytes() for path in root.glob("*_*.*") if "info_0" not in path.name
     }
@@ -255,7 +259,15 @@ def test_what_is_not_ours_is_told(tmp_path: Path) -> None:
     folder = tmp_path / "profiler" / "PROF_000001_20230818142704322_ABC" / "device_0"
     folder.mkdir(parents=True)
     (folder / "info.json.0").write_text('{"version": "7.0"}')
-    with pytest.raises(RuntimeError, match=r"of CANN 7\.0, cannot be read by strobe \d"):
+    with pytest.raises(
+        RuntimeError, match=r"of CANN 7\.0 and MindSpore of unknown version, cannot"
+    ):
+        ms.analyse(tmp_path)
+    info = {"ms_version": "2.5.0", "cann_version": "8.0.0"}
+    (tmp_path / "profiler" / "profiler_info_0.json").write_text(json.dumps(info))
+    with pytest.raises(
+        RuntimeError, match=r"of CANN 8\.0\.0 and MindSpore 2\.5\.0, cannot be read"
+    ):
         ms.analyse(tmp_path)
 
 

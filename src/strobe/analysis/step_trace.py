@@ -79,10 +79,17 @@ def _span_ns(
     return np.where(first <= last, end - begin, 0)
 
 
-def step_points(spans: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+def step_points(
+    spans: pl.DataFrame,
+    steps: pl.DataFrame,
+    *,
+    begins: str | None = None,
+    ends: str | None = None,
+) -> pl.DataFrame:
     """One row per step in which an operator of the forward began: where its parts meet.
 
-    Reads the columns name, phase, start_ns and dur_ns of operators.
+    Reads the columns name, phase, start_ns and dur_ns of operators. `begins` and `ends` are the
+    names of those that begin the forward and end the backward, if it is not their phases that tell.
 
     Columns:
         step, start_ns, end_ns: of the step.
@@ -93,13 +100,13 @@ def step_points(spans: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     phase = pl.col("phase").cast(pl.String)
     placed = number_steps(spans, steps).filter(pl.col("step").is_not_null())
     first = (
-        placed.filter(phase == "forward")
+        placed.filter(phase == "forward" if begins is None else pl.col("name") == begins)
         .sort("start_ns")
         .group_by("step")
         .agg(forward_ns=pl.first("start_ns"), forward_name=pl.first("name"))
     )
     last = (
-        placed.filter(phase == "backward")
+        placed.filter(phase == "backward" if ends is None else pl.col("name") == ends)
         .with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns"))
         .sort("end_ns")
         .group_by("step")

@@ -33,6 +33,8 @@ _UNSERVED = {
     "sys_interconnection": _NPU,
     "host_sys": _NPU,
 }
+# Variables that name the operators at which the forward begins and the backward ends.
+_POINTS = {"fp_start": "PROFILING_FP_START", "bp_end": "PROFILING_BP_END"}
 EXPERIMENTAL: dict[str, Any] = {
     "profiler_level": ProfilerLevel.Level0,
     "aic_metrics": AicoreMetrics.AiCoreNone,
@@ -147,6 +149,7 @@ class Settings:
             "is_set_schedule": self.values["schedule"] is not None,
             "aicore_metrics": metrics,
             "db": ExportType.Db in self.values["export_type"],
+            **{key: os.environ[name] for key, name in _POINTS.items() if os.environ.get(name)},
         }
 
     def is_named(self, option: str) -> bool:

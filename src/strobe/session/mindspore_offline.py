@@ -52,18 +52,23 @@ def find(path: str | os.PathLike[str]) -> list[Path]:
 def _refuse_device(folder: Path) -> None:
     """Raise StateError where there is only what CANN's own tools wrote."""
     for found in sorted(folder.glob("**/PROF_*_*_*")):
+        beside = [*found.parent.glob("profiler_info*.json"), *found.glob("*/info.json*")]
+        cann, mindspore = _told(beside, "cann_version", "version"), _told(beside, "ms_version")
         message = (
-            f"{str(found)!r}: its layout, of CANN {_cann_version(found)}, cannot be read by strobe "
-            f"{__version__}; analyse it with the MindSpore that wrote it"
+            f"{str(found)!r}: its layout, of CANN {cann} and MindSpore {mindspore}, cannot be read "
+            f"by strobe {__version__}; analyse it with the MindSpore that wrote it"
         )
         raise StateError(message)
 
 
-def _cann_version(folder: Path) -> str:
-    for file in sorted(folder.glob("*/info.json*")):
+def _told(files: list[Path], *keys: str) -> str:
+    """Return the first value that one of the files has under one of the keys."""
+    for file in files:
         with contextlib.suppress(OSError, ValueError, AttributeError):
-            told = json.loads(file.read_text())
-            return str(told.get("version") or told.get("cann_version") or "of unknown version")
+            content = json.loads(file.read_text())
+            for key in keys:
+                if content.get(key):
+                    return str(content[key])
     return "of unknown version"
 
 

@@ -82,6 +82,18 @@ def test_steps_are_in_ticks_of_ten_nanoseconds_with_their_average() -> None:
     }
 
 
+def test_names_of_the_environment_say_where_forward_and_backward_meet() -> None:
+    names = {"fp_start": "Gradients/a/MatMul-op1", "bp_end": "Default/SGD-op0"}
+    run = make(*TWO_STEPS, steps=step_table((500, 2000), (2000, 4000)), parameters=names)
+
+    assert json.loads(steps.step_trace_point_info(run) or "") == names
+    assert (steps.step_trace_raw(run) or "").splitlines()[1:-1] == [
+        "1,50,200,150,160,200,110,40,0"  # the second step has no SGD
+    ]
+    elsewhere = make(*TWO_STEPS, steps=step_table((500, 2000)), parameters={"fp_start": "Conv"})
+    assert steps.step_trace_point_info(elsewhere) is None
+
+
 def test_an_inference_has_no_backward() -> None:
     run = make(TWO_STEPS[0], TWO_STEPS[3], steps=step_table((500, 2000), (2000, 4000)))
 

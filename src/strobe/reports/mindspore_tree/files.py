@@ -19,7 +19,8 @@ _NO_DEVICE = "it holds figures of an Ascend device, and none was recorded"
 _NO_OPERATORS = "no operators were recorded"
 _NO_POINTS = (
     "operators do not tell which of them are of the forward and the backward (MindSpore's do in "
-    "graph mode), or there are no steps"
+    "graph mode), none has the names that PROFILING_FP_START and PROFILING_BP_END give, or there "
+    "are no steps"
 )
 _NO_MEMORY = "no memory was recorded"
 _NO_ADDRESSES = "no framework told addresses of blocks, so none can be followed"

@@ -51,7 +51,12 @@ def _points(run: Run) -> pl.DataFrame | None:
     """
     if run.steps.is_empty() or not run.is_graph:
         return None
-    points = step_points(run.operators.select("name", "phase", "start_ns", "dur_ns"), run.steps)
+    points = step_points(
+        run.operators.select("name", "phase", "start_ns", "dur_ns"),
+        run.steps,
+        begins=run.parameters.get("fp_start"),
+        ends=run.parameters.get("bp_end"),
+    )
     if points.is_empty():
         return None
     with_backward = points.filter(pl.col("backward_ns").is_not_null())
