@@ -265,8 +265,18 @@ static void take(const Field *field, Kind kind, int64_t *cell) {
   }
 }
 
+// Where the columns of the low field numbers, which nearly all are, begin to be looked for.
+enum { kLow = 32 };
+
 Outcome wire_columns(const Messages *in, int64_t columns, const int64_t *number,
                      const int64_t *kind, int64_t *out) {
+  int64_t first[kLow];
+  for (int64_t low = 0; low < kLow; low++) {
+    first[low] = 0;
+    while (first[low] < columns && number[first[low]] != low) {
+      first[low]++;
+    }
+  }
   for (int64_t column = 0; column < columns; column++) {
     int64_t nothing = kind[column] == kBegin || kind[column] == kEnd ? -1 : 0;
     for (int64_t row = 0; row < in->messages; row++) {
@@ -286,7 +296,8 @@ Outcome wire_columns(const Messages *in, int64_t columns, const int64_t *number,
       if (fault != kFine) {
         return (Outcome){fault, where, 0};
       }
-      for (int64_t column = 0; column < columns; column++) {
+      int64_t column = field.number < kLow ? first[field.number] : 0;
+      for (; column < columns; column++) {
         if ((uint64_t)number[column] == field.number) {
           take(&field, (Kind)kind[column], &out[column * in->messages + row]);
         }

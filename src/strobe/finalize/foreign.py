@@ -96,7 +96,9 @@ def _add(log: Log, events: Events, facts: dict[str, Any], manifest: Manifest, ad
         begun_ns = start.monotonic_ns if manifest.clock == "monotonic" else start.clock_ns
     events = _with_threads_of_system(events, facts.get("threads", {}))
     lanes = _Lanes(log, manifest, events.threads)
-    log.spans = concatenate([log.spans, _spans(log, events, ~is_mark, clock, lanes)])
+    log.spans = concatenate(
+        [log.spans, _spans(log, events, np.flatnonzero(~is_mark), clock, lanes)]
+    )
     memory = _memory(events, clock, lanes, begun_ns, keep_level=added.residual_ns is None)
     log.memory = concatenate_memory([log.memory, memory])
     added.residual_ns = max(added.residual_ns or 0, clock.residual_ns)
@@ -117,9 +119,9 @@ def _with_threads_of_system(events: Events, numbers: Mapping[str, int]) -> Event
 
 
 def _spans(
-    log: Log, events: Events, rows: NDArray[np.bool_], clock: Alignment, lanes: _Lanes
+    log: Log, events: Events, rows: NDArray[np.intp], clock: Alignment, lanes: _Lanes
 ) -> Gathered:
-    sequence = events.sequence[rows]
+    sequence = _known(events.sequence, rows)
     category = events.category[rows].astype(np.uint8)
     exchanges = np.array([is_communication(name) for name in events.names], bool)
     category[exchanges[events.name[rows]]] = _COMMUNICATION
@@ -134,12 +136,19 @@ def _spans(
         lane=lanes.of_spans(events)[rows],
         category=category,
         sequence=sequence,
-        thread=_threads(sequence, events.tid[rows], category == _BACKWARD),
-        correlation=events.correlation[rows],
-        device=events.device[rows].astype(np.int64),
-        stream=events.stream[rows],
+        thread=None
+        if sequence is None
+        else _threads(sequence, events.tid[rows], category == _BACKWARD),
+        correlation=_known(events.correlation, rows),
+        device=_known(events.device, rows),
+        stream=_known(events.stream, rows),
         module=None if layer is None else names[layer[rows]].astype(np.int64),
     )
+
+
+def _known(column: NDArray[Any], rows: NDArray[np.intp]) -> NDArray[np.int64] | None:
+    """Return the column of these rows, None where no row has anything."""
+    return column[rows].astype(np.int64, copy=False) if (column >= 0).any() else None
 
 
 def _counters(log: Log, counters: Counters, clock: Alignment, lanes: _Lanes) -> Gathered:

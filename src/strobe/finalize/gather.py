@@ -382,6 +382,7 @@ def _unfinished(begun: list[Gathered], ended: Gathered) -> Gathered:
 
 def concatenate(parts: list[Gathered]) -> Gathered:
     """Put the rows of several one after the other."""
+    parts = [part for part in parts if len(part)] or parts[:1]
     if len(parts) == 1:
         return parts[0]
     if not parts:

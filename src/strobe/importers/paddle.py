@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,7 @@ EVENT_TYPES = (
     *("PythonOp", "PythonUserDefined", "DygraphKernelLaunch", "StaticKernelLaunch"),
 )
 """TracerEventType of Paddle 3.3.1; a later one may have more."""
+_Number = TypeVar("_Number", np.int32, np.int64)
 _MOST_TYPE = 1 << 20
 _MOST_DEPTH = 100
 _MANY = 1 << 22
@@ -181,17 +182,17 @@ def read_trace(path: Path) -> Trace:
     if not re.fullmatch(r"\d+(\.\d+){0,3}", text):
         reason = "no profile of Paddle's (it begins with its version)"
         raise FormatError(path, "byte 0", reason)
-    names = _Names(file)
-    nodes = file.find(file.find(file.whole, 3).ranges, 2)
     if not trees[0]:
         raise FormatError(path, "byte 0", "no profile of Paddle's (there are no threads in it)")
-    host, row_of_node, inputs = _host(file, nodes, names)
-    runtime, row_of_call = _runtime(file, nodes, names, row_of_node, first=len(host.name))
+    names = _Names(file)
+    nodes = _find_nodes(file)
+    host, inputs = _host(file, nodes, names)
+    runtime = _runtime(file, nodes, names)
     return Trace(
         version=text,
         span_index=int(index[0]),
-        device=_device(file, nodes, names, row_of_call),
-        memory=_memory(file, nodes, names, row_of_node),
+        device=_device(file, nodes.calls.ranges, names, first=len(host.name)),
+        memory=_memory(file, nodes, names),
         host=_join(host, runtime),
         names=names.texts,
         inputs=inputs,
@@ -223,48 +224,74 @@ class _Names:
         return [text.decode(errors="replace") for text in self._places]
 
 
+@dataclass(frozen=True)
+class _Nodes:
+    """The nodes of all trees."""
+
+    tree: Int64
+    number: Int64
+    above: Int64
+    """Number of the node around it, negative for a root."""
+    event: Ranges
+    row: Int64
+    """Of its event among the events, -1 for a root."""
+    calls: Found
+    memory: Found
+    supplements: Found
+
+
+def _find_nodes(file: WireFile) -> _Nodes:
+    found = file.find(file.find(file.whole, 3).ranges, 2)
+    number, above, event, *counts = file.columns(
+        found.ranges,
+        [
+            *((1, "varint"), (2, "varint"), (3, "bytes")),
+            *((4, "count"), (5, "count"), (6, "count")),
+        ],
+    )
+    is_event = (above >= 0) & (event.begin >= 0)
+    row = np.where(is_event, np.cumsum(is_event) - 1, -1)
+    inside = (_inside(file, found.ranges, *pair) for pair in zip(counts, (4, 5, 6), strict=True))
+    return _Nodes(found.parent, number, above, event, row, *inside)
+
+
+def _inside(file: WireFile, nodes: Ranges, count: Int64, field: int) -> Found:
+    """Return what is in the nodes that have some of it: most have nothing but their event."""
+    rows = np.flatnonzero(count)
+    found = file.find(nodes[rows], field)
+    return Found(rows[found.parent], found.ranges)
+
+
 def _inner(file: WireFile, within: Ranges) -> Ranges:
     """Return the first field of each message: the event in a node."""
     ranges: Ranges = file.columns(within, [(1, "bytes")])[0]
-    return _present(ranges)
+    return ranges.or_empty()
 
 
-def _present(ranges: Ranges) -> Ranges:
-    """Return the ranges; one of a message that is absent is empty."""
-    absent = ranges.begin < 0
-    return Ranges(np.where(absent, 0, ranges.begin), np.where(absent, 0, ranges.end))
-
-
-def _host(
-    file: WireFile, nodes: Found, names: _Names
-) -> tuple[HostEvents, Int64, list[dict[str, Any]]]:
-    """Return the events, the row of each node (-1 for a root), and the inputs of operators."""
-    number, above, event = file.columns(nodes.ranges, [(1, "varint"), (2, "varint"), (3, "bytes")])
-    fields: Sequence[tuple[int, Kind]] = [
-        *((1, "bytes"), (2, "varint"), (3, "varint"), (4, "varint")),
-        *((5, "varint"), (6, "varint")),
-    ]
-    text, kind, start_ns, end_ns, pid, tid = file.columns(_present(event), fields)
-    is_event = (above >= 0) & (event.begin >= 0)
-    row_of_node = np.where(is_event, np.cumsum(is_event) - 1, -1)
-    chosen = np.flatnonzero(is_event)
-    parent = _parents(nodes.parent, number, above)
-    op_id, callstack, place, inputs = _supplements(file, nodes, names)
-    _check_times(file, start_ns[chosen], end_ns[chosen])
+def _host(file: WireFile, nodes: _Nodes, names: _Names) -> tuple[HostEvents, list[dict[str, Any]]]:
+    """Return the events, and the inputs of operators."""
+    chosen = np.flatnonzero(nodes.row >= 0)
+    text, kind, start_ns, end_ns, pid, tid = file.columns(
+        nodes.event[chosen], [(1, "bytes"), *((number, "varint") for number in range(2, 7))]
+    )
+    _check_times(file, start_ns, end_ns)
+    parent = _parents(nodes.tree, nodes.number, nodes.above)[chosen]
+    name = names.number(text)
+    op_id, callstack, place, inputs = _supplements(file, nodes, names, len(chosen))
     host = HostEvents(
-        name=names.number(text[chosen]),
-        type=np.clip(kind[chosen], -1, _MOST_TYPE),
-        start_ns=start_ns[chosen],
-        end_ns=end_ns[chosen],
-        pid=pid[chosen],
-        tid=tid[chosen],
-        parent=np.append(row_of_node, -1)[parent[chosen]],
-        op_id=op_id[chosen],
-        callstack=callstack[chosen],
-        inputs=place[chosen],
+        name=name,
+        type=np.clip(kind, -1, _MOST_TYPE),
+        start_ns=start_ns,
+        end_ns=end_ns,
+        pid=pid,
+        tid=tid,
+        parent=np.append(nodes.row, -1)[parent],
+        op_id=op_id,
+        callstack=callstack,
+        inputs=place,
         correlation=np.full(len(chosen), -1),
     )
-    return host, row_of_node, inputs
+    return host, inputs
 
 
 def _check_times(file: WireFile, start_ns: Int64, end_ns: Int64) -> None:
@@ -277,6 +304,9 @@ def _check_times(file: WireFile, start_ns: Int64, end_ns: Int64) -> None:
 def _parents(tree: Int64, number: Int64, above: Int64) -> Int64:
     """Return the place of the node above each in the same tree, which comes first; -1 for none."""
     count = len(number)
+    first = np.searchsorted(tree, np.arange(tree.max(initial=0) + 1))[tree]
+    if (number == np.arange(count) - first).all():  # as Paddle does it
+        return np.where((above >= 0) & (above < number), first + above, -1)
     distinct, code = count, np.concatenate([number, np.minimum(above, count)])
     if not ((number >= 0) & (number < count)).all():  # Paddle numbers them from 0
         values, code = np.unique(np.concatenate([number, above]), return_inverse=True)
@@ -289,33 +319,35 @@ def _parents(tree: Int64, number: Int64, above: Int64) -> Int64:
 
 
 def _supplements(
-    file: WireFile, nodes: Found, names: _Names
+    file: WireFile, nodes: _Nodes, names: _Names, rows: int
 ) -> tuple[Int64, Int32, Int32, list[dict[str, Any]]]:
-    """Return what Paddle recorded of operators beside their times, node by node."""
-    op_id = np.zeros(len(nodes.ranges), np.int64)
-    callstack = np.full(len(nodes.ranges), -1, np.int32)
-    place = np.full(len(nodes.ranges), -1, np.int32)
-    found = file.find(nodes.ranges, 6)
-    if not len(found.ranges):
+    """Return what Paddle recorded of operators beside their times, for each event."""
+    op_id = np.zeros(rows, np.int64)
+    callstack = np.full(rows, -1, np.int32)
+    place = np.full(rows, -1, np.int32)
+    row = nodes.row[nodes.supplements.parent]
+    found = nodes.supplements.ranges[row >= 0]
+    row = row[row >= 0]
+    if not len(row):
         return op_id, callstack, place, []
     shapes, dtypes, stack, number = file.columns(
-        _inner(file, found.ranges), [(5, "bytes"), (6, "bytes"), (7, "bytes"), (8, "varint")]
+        _inner(file, found), [(5, "bytes"), (6, "bytes"), (7, "bytes"), (8, "varint")]
     )
-    op_id[found.parent] = number
-    callstack[found.parent] = names.number(stack)
+    op_id[row] = number
+    callstack[row] = names.number(stack)
     inputs = [
         {"shapes": one, "dtypes": other}
         for one, other in zip(
             _maps(file, shapes, _shape_lists), _maps(file, dtypes, _text_lists), strict=True
         )
     ]
-    place[found.parent] = np.arange(len(inputs))
+    place[row] = np.arange(len(inputs))
     return op_id, callstack, place, inputs
 
 
 def _maps(file: WireFile, within: Ranges, read_values: Any) -> list[dict[str, Any]]:
     """Return the maps {name: list}: names are field 1, lists field 2, in the same order."""
-    within = _present(within)
+    within = within.or_empty()
     keys, values = file.find(within, 1), file.find(within, 2)
     texts, lists = file.texts(keys.ranges), read_values(file, values.ranges)
     found: list[dict[str, Any]] = [{} for _ in range(len(within))]
@@ -347,31 +379,27 @@ def _text_lists(file: WireFile, within: Ranges) -> list[list[str]]:
     return [by_list.get(row, []) for row in range(len(within))]
 
 
-def _runtime(
-    file: WireFile, nodes: Found, names: _Names, row_of_node: Int64, *, first: int
-) -> tuple[HostEvents, Int64]:
-    """Return the calls of a device's runtime, and the row of each when they follow the others."""
-    found = file.find(nodes.ranges, 4)
+def _runtime(file: WireFile, nodes: _Nodes, names: _Names) -> HostEvents:
+    """Return the calls of a device's runtime."""
     text, start_ns, end_ns, pid, tid, correlation = file.columns(
-        _inner(file, found.ranges),
+        _inner(file, nodes.calls.ranges),
         [(1, "bytes"), *((number, "varint") for number in range(2, 7))],
     )
     _check_times(file, start_ns, end_ns)
-    count = len(found.ranges)
-    calls = HostEvents(
+    count = len(start_ns)
+    return HostEvents(
         name=names.number(text),
         type=np.full(count, EVENT_TYPES.index("CudaRuntime")),
         start_ns=start_ns,
         end_ns=end_ns,
         pid=pid,
         tid=tid,
-        parent=row_of_node[found.parent],
+        parent=nodes.row[nodes.calls.parent],
         op_id=np.zeros(count, np.int64),
         callstack=np.full(count, -1, np.int32),
         inputs=np.full(count, -1, np.int32),
         correlation=correlation,
     )
-    return calls, first + np.arange(count)
 
 
 def _join(host: HostEvents, calls: HostEvents) -> HostEvents:
@@ -389,9 +417,9 @@ _KERNEL = (
 _KERNEL_FLOATS = ("blocks_per_sm", "warps_per_sm", "occupancy")
 
 
-def _device(file: WireFile, nodes: Found, names: _Names, row_of_call: Int64) -> DeviceEvents:
-    calls = file.find(nodes.ranges, 4)
-    found = file.find(calls.ranges, 2)
+def _device(file: WireFile, calls: Ranges, names: _Names, *, first: int) -> DeviceEvents:
+    """Return what the calls of a runtime, whose rows begin with `first`, have launched."""
+    found = file.find(calls, 2)
     text, *numbers, kernel, copy, fill = file.columns(
         _inner(file, found.ranges),
         [
@@ -406,7 +434,7 @@ def _device(file: WireFile, nodes: Found, names: _Names, row_of_call: Int64) -> 
         zip(
             (*_KERNEL, *_KERNEL_FLOATS),
             file.columns(
-                _present(kernel),
+                kernel.or_empty(),
                 [
                     *((place + 1, "varint") for place in range(len(_KERNEL))),
                     *((place + 15, "float") for place in range(len(_KERNEL_FLOATS))),
@@ -415,9 +443,9 @@ def _device(file: WireFile, nodes: Found, names: _Names, row_of_call: Int64) -> 
             strict=True,
         )
     )
-    copied, *kinds = file.columns(_present(copy), [(1, "varint"), *_texts_of(2, 3, 4)])
+    copied, *kinds = file.columns(copy.or_empty(), [(1, "varint"), *_texts_of(2, 3, 4)])
     filled, memory_kind, value = file.columns(
-        _present(fill), [(1, "varint"), (2, "bytes"), (3, "varint")]
+        fill.or_empty(), [(1, "varint"), (2, "bytes"), (3, "varint")]
     )
     details |= {"num_bytes": copied + filled, "value": value}
     kind_names = ("copy_kind", "src_kind", "dst_kind", "memory_kind")
@@ -434,7 +462,7 @@ def _device(file: WireFile, nodes: Found, names: _Names, row_of_call: Int64) -> 
         context=context,
         stream=stream,
         correlation=correlation,
-        host=row_of_call[found.parent],
+        host=first + found.parent,
         details=details,
     )
 
@@ -443,10 +471,9 @@ def _texts_of(*numbers: int) -> list[tuple[int, Kind]]:
     return [(number, "bytes") for number in numbers]
 
 
-def _memory(file: WireFile, nodes: Found, names: _Names, row_of_node: Int64) -> MemoryEvents:
-    found = file.find(nodes.ranges, 5)
+def _memory(file: WireFile, nodes: _Nodes, names: _Names) -> MemoryEvents:
     *numbers, place, allocated, reserved, peak_allocated, peak_reserved = file.columns(
-        _inner(file, found.ranges),
+        _inner(file, nodes.memory.ranges),
         [
             *((number, "varint") for number in range(1, 7)),
             (7, "bytes"),
@@ -466,7 +493,7 @@ def _memory(file: WireFile, nodes: Found, names: _Names, row_of_node: Int64) -> 
         current_reserved=reserved,
         peak_allocated=peak_allocated,
         peak_reserved=peak_reserved,
-        host=row_of_node[found.parent],
+        host=nodes.row[nodes.memory.parent],
     )
 
 
@@ -539,24 +566,25 @@ def to_events(
         texts.append(json.dumps({"type": "Communication", **told}))
     if calls is not None:
         text_of, texts = _with_shapes(trace, calls, text_of, texts)
-    start_ns = np.concatenate([host.start_ns, device.start_ns])
-    none = np.full(len(device.name), -1)
+    none = np.broadcast_to(np.int64(-1), len(host.name) + len(device.name))
+    off_device, no_text = none[: len(host.name)], np.full(len(device.name), -1, np.int32)
+    start_ns = _both(host.start_ns, device.start_ns)
     return Events(
         base_ns=0,
         names=trace.names,
         texts=texts,
-        name=np.concatenate([host.name, device.name]),
+        name=_both(host.name, device.name),
         category=category,
         start_ns=start_ns,
-        dur_ns=np.concatenate([host.end_ns, device.end_ns]) - start_ns,
-        pid=np.concatenate([host.pid, device.device]),
-        tid=np.concatenate([host.tid, device.stream]),
-        sequence=np.full(len(start_ns), -1),
-        forward_thread=np.full(len(start_ns), -1),
-        correlation=np.concatenate([host.correlation, device.correlation]),
-        device=np.concatenate([np.full(len(host.name), -1), device.device]).astype(np.int32),
-        stream=np.concatenate([np.full(len(host.name), -1), device.stream]),
-        attributes=np.concatenate([text_of, none.astype(np.int32)]),
+        dur_ns=_both(host.end_ns, device.end_ns) - start_ns,
+        pid=_both(host.pid, device.device),
+        tid=_both(host.tid, device.stream),
+        sequence=none,
+        forward_thread=none,
+        correlation=_both(host.correlation, device.correlation),
+        device=_both(off_device, device.device).astype(np.int32),
+        stream=_both(off_device, device.stream),
+        attributes=_both(text_of, no_text),
         allocations=_allocations(trace),
         threads=_threads(trace),
         skipped=_skipped(trace),
@@ -564,11 +592,14 @@ def to_events(
     )
 
 
+def _both(host: NDArray[_Number], device: NDArray[_Number]) -> NDArray[_Number]:
+    return np.concatenate([host, device]) if len(device) else host
+
+
 def _describe(trace: Trace) -> tuple[Int8, Int32, list[str]]:
     """Return category and attributes, by type and name; each pair of them is looked at once."""
     host, device = trace.host, trace.device
-    key = np.concatenate([host.type, device.type]) * (len(trace.names) + 1)
-    key += np.concatenate([host.name, device.name])
+    key = _both(host.type, device.type) * (len(trace.names) + 1) + _both(host.name, device.name)
     distinct, place = _unique(key)
     texts: dict[str, int] = {}
     categories, codes = [], []

@@ -8,6 +8,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from strobe.store import places
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -32,8 +34,9 @@ class Opening:
         self._error: Exception | None = None
         self._cancelled = False
         self._first, self._last = threading.Event(), threading.Event()
+        thread = threading.Thread(target=self._run, name="strobe tables")
         try:
-            threading.Thread(target=self._run, name="strobe tables").start()
+            (self._run if places.is_finalized(recording) else thread.start)()
         except RuntimeError:  # no thread can be had
             self._run()
 

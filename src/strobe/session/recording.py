@@ -34,15 +34,12 @@ class Recording:
         self._path = path
 
     @cached_property
-    def _opening(self) -> Opening | None:
-        """What writes the tables; None where they are."""
-        return (
-            None if places.is_finalized(self._path) else Opening(self._path, _terminal_progress())
-        )
+    def _opening(self) -> Opening:
+        return Opening(self._path, _terminal_progress())
 
-    @cached_property
+    @property
     def _tables(self) -> Path:
-        return self._path / places.TABLES if self._opening is None else self._opening.tables()
+        return self._opening.tables()
 
     @property
     def tables_path(self) -> Path:
@@ -128,7 +125,7 @@ class Recording:
         Columns: name, calls, total_ns, self_ns, mean_ns, p50_ns, p95_ns, p99_ns, max_ns, min_ns,
         share (of the self time of all spans).
         """
-        early = None if self._opening is None else self._opening.operators()
+        early = self._opening.operators()
         return self._scan("operators").collect() if early is None else early
 
     def functions(self) -> pl.DataFrame:
@@ -367,8 +364,8 @@ def open_recording(path: str | os.PathLike[str]) -> Recording:
             )
             raise StateError(message)
     opened = Recording(recording)
-    if opened._opening is not None:
-        opened._opening.operators()  # known now, so that what is wrong shows here
+    if not places.is_finalized(recording):
+        opened.operators()  # known now, so that what is wrong shows here
     return opened
 
 
