@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from strobe.analysis.ancestors import is_inside
 from strobe.analysis.nesting import nest
+from strobe.analysis.numbered import Numbered, number_texts
 from strobe.analysis.phases import LOADER_PREFIX, OPTIMIZER_PREFIX, ZERO_GRAD_PREFIX
 from strobe.model.paddle import MODEL, ON_DEVICE
 from strobe.model.paddle import TracerEventType as Type
@@ -19,8 +20,8 @@ Int64 = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 SPAN_COLUMNS = (
-    *("name", "category", "phase", "start_ns", "dur_ns", "pid", "tid", "lane", "device", "stream"),
-    *("correlation", "flops", "parent", "attributes"),
+    *("name", "category", "phase", "start_ns", "dur_ns", "tid", "lane", "device", "flops"),
+    *("parent", "attributes"),
 )
 """What of `spans` is read."""
 
@@ -43,6 +44,11 @@ _OF_PHASE = {
     "backward": Type.Backward,
     "optimizer": Type.Optimization,
 }
+_OF_PREFIX = {
+    OPTIMIZER_PREFIX: Type.Optimization,
+    ZERO_GRAD_PREFIX: Type.PythonOp,
+    LOADER_PREFIX: Type.Dataloader,
+}
 _MARKED = ("step", "request", "annotation")
 _TOLD = r'"{}":\s*"(\w+)"'
 _PHASES_CODED = (*_OF_PHASE, "zero_grad", "other")
@@ -53,8 +59,8 @@ class PaddleEvents:
     """The events, by start, those around others first.
 
     Columns of `rows`:
-        name, start_ns, end_ns, pid, tid, lane, device, stream, correlation, flops, attributes: as
-            in `spans`; a step is named ProfileStep#<number>.
+        name (an Enum), start_ns, end_ns, tid, lane, device, flops: as in `spans`; a step is named
+            ProfileStep#<number>.
         type: number of a TracerEventType.
         parent: row of the innermost event of the lane around it; of what ran on a device, of the
             call that launched it; -1 for none.
@@ -101,7 +107,8 @@ def paddle_events(
     Reads SPAN_COLUMNS of a whole table of spans, `steps`, and kind, source, target of `links`.
     """
     counted = _steps(steps, window)
-    types = _types(spans, counted["lane"])
+    name, attributes = number_texts(spans["name"]), number_texts(spans["attributes"])
+    types = _types(spans, name, attributes, counted["lane"])
     kept = types != Type.ProfileStep  # a file's own steps are in `steps`
     late = np.zeros(spans.height, bool)
     if counted["marked"].any():
@@ -110,18 +117,21 @@ def paddle_events(
     launched = np.full(spans.height, -1)
     arrows = links.filter(pl.col("kind") == "launch")
     launched[arrows["target"].to_numpy()] = arrows["source"].to_numpy()
-    numbered = spans.select(*SPAN_COLUMNS).with_columns(
+    marks = _step_rows(counted)
+    names = pl.Enum(pl.concat([name.texts, marks["name"], blocks["name"]]).drop_nulls().unique())
+    numbered = spans.select(
+        *("start_ns", "tid", "lane", "device", "flops"),
+        name=name.named(names),
         end_ns=pl.col("start_ns") + pl.col("dur_ns"),
         type=pl.Series(types, dtype=pl.Int8),
         span=pl.int_range(pl.len(), dtype=pl.Int64),
     )
-    rows = pl.concat(
-        [_step_rows(counted), blocks, numbered.filter(pl.Series(kept & ~late))],
-        how="diagonal_relaxed",
+    made = pl.concat([marks, blocks], how="diagonal_relaxed").with_columns(
+        pl.col("name").cast(names)
     )
-    rows = rows.drop("dur_ns", "parent").sort(
-        "start_ns", "end_ns", descending=[False, True], maintain_order=True
-    )
+    rows = pl.concat([made, numbered.filter(pl.Series(kept & ~late))], how="diagonal_relaxed")
+    order = _by_start(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
+    rows = rows[order]
     rows = rows.with_columns(parent=pl.Series(_parents(rows, launched)))
     return PaddleEvents(rows, counted, int(late.sum()))
 
@@ -140,58 +150,41 @@ def _steps(steps: pl.DataFrame, window: tuple[int, int]) -> pl.DataFrame:
     return pl.DataFrame([whole], schema={**found.schema, "marked": pl.Boolean})
 
 
-def _types(spans: pl.DataFrame, step_lanes: pl.Series) -> NDArray[np.int8]:
+def _types(
+    spans: pl.DataFrame, name: Numbered, attributes: Numbered, step_lanes: pl.Series
+) -> NDArray[np.int8]:
     """Return the type of each span."""
-    category, phase, name = spans["category"], spans["phase"], spans["name"]
-    by_category = category.replace_strict(
+    category = number_texts(spans["category"])
+    by_category = category.texts.replace_strict(
         {key: int(value) for key, value in _OF_CATEGORY.items()},
         default=int(Type.UserDefined),
         return_dtype=pl.Int8,
     )
-    types: NDArray[np.int8] = by_category.to_numpy().copy()
-    told = _told(spans, "type")
-    annotated = (category == "annotation").to_numpy()
-    own_phase = _told(spans, "phase").fill_null("")
+    types: NDArray[np.int8] = category.spread(by_category)
+    annotated = category.spread(category.texts == "annotation")
+    # What a framework's spans tell; a user's own attributes are nobody's business.
+    tells = category.spread(category.texts != "user")
+    phase = attributes.texts.str.extract(_TOLD.format("phase"), 1).fill_null("")
     # Paddle does not record what clears gradients; nothing else there is of this type.
     for word, kind in {**_OF_PHASE, "zero_grad": Type.PythonOp}.items():
-        types[annotated & (own_phase == word).to_numpy()] = kind
-    types[annotated & name.str.starts_with(OPTIMIZER_PREFIX).to_numpy()] = Type.Optimization
-    types[annotated & name.str.starts_with(ZERO_GRAD_PREFIX).to_numpy()] = Type.PythonOp
-    waits = annotated & name.str.starts_with(LOADER_PREFIX).to_numpy()
-    on_step = spans["lane"].is_in(step_lanes.unique().to_list()).to_numpy()
-    waits |= (
-        (category == "data_loading").to_numpy()
-        & on_step
-        & (phase == "data_loading").fill_null(False).to_numpy()
-    )
-    types[waits] = Type.Dataloader
-    types[(types == Type.Memcpy) & name.str.to_lowercase().str.contains("memset").to_numpy()] = (
-        Type.Memset
-    )
-    parent = spans["parent"].fill_null(-1).to_numpy()
+        types[annotated & attributes.spread(phase == word)] = kind
+    for prefix, kind in _OF_PREFIX.items():
+        types[annotated & name.spread(name.texts.str.starts_with(prefix))] = kind
+    waits = category.spread(category.texts == "data_loading")
+    if waits.any():
+        waits &= spans["lane"].is_in(step_lanes.unique().to_list()).to_numpy()
+        waits &= (spans["phase"] == "data_loading").fill_null(False).to_numpy()
+        types[waits] = Type.Dataloader
+    filling = name.spread(name.texts.str.to_lowercase().str.contains("memset"))
+    types[(types == Type.Memcpy) & filling] = Type.Memset
     operators = types == Type.Operator
-    types[operators & is_inside(operators, parent)] = Type.OperatorInner
+    if operators.any():
+        parent = spans["parent"].fill_null(-1).to_numpy()
+        types[operators & is_inside(operators, parent)] = Type.OperatorInner
     known = {member.name: int(member) for member in Type}
-    says = told.replace_strict(known, default=None, return_dtype=pl.Int8)
-    return np.where(says.is_null().to_numpy(), types, says.fill_null(0).to_numpy()).astype(np.int8)
-
-
-def _told(spans: pl.DataFrame, key: str) -> pl.Series:
-    """Return what a framework's spans tell in an attribute; a user's own are nobody's business."""
-    attributes = spans["attributes"]
-    if attributes.null_count() == len(attributes):
-        return attributes
-    texts = spans.select(
-        pl.when(pl.col("category") != "user").then(pl.col("attributes")).alias("text")
-    )
-    distinct = texts.unique().with_columns(value=pl.col("text").str.extract(_TOLD.format(key)))
-    told = distinct.filter(pl.col("value").is_not_null())
-    if told.is_empty():
-        return pl.repeat(None, spans.height, dtype=pl.String, eager=True)
-    values: pl.Series = texts["text"].replace_strict(
-        told["text"], told["value"], default=None, return_dtype=pl.String
-    )
-    return values
+    said = attributes.texts.str.extract(_TOLD.format("type"), 1)
+    says = attributes.spread(said.replace_strict(known, default=-1, return_dtype=pl.Int8))
+    return np.where(tells & (says >= 0), says, types)
 
 
 def _blocks(spans: pl.DataFrame, types: NDArray[np.int8], steps: pl.DataFrame) -> pl.DataFrame:
@@ -211,20 +204,20 @@ def _blocks(spans: pl.DataFrame, types: NDArray[np.int8], steps: pl.DataFrame) -
     start_ns = spans["start_ns"].to_numpy()[first]
     runs = (
         spans[first]
-        .select("pid", "tid", "lane", "start_ns", end_ns=pl.col("start_ns") + pl.col("dur_ns"))
+        .select("tid", "lane", "start_ns", end_ns=pl.col("start_ns") + pl.col("dur_ns"))
         .with_columns(
             code=pl.Series(coded[first]),
             step=pl.Series(np.searchsorted(begins, start_ns, side="right")),
         )
         .with_columns(run=pl.struct("code", "step").rle_id().over("lane"))
         .group_by("lane", "run", maintain_order=True)
-        .agg(pl.first("pid", "tid", "code"), pl.min("start_ns"), pl.max("end_ns"))
+        .agg(pl.first("tid", "code"), pl.min("start_ns"), pl.max("end_ns"))
     )
     wanted = {code: word for code, word in enumerate(_PHASES_CODED) if word in missing}
     runs = runs.filter(pl.col("code").is_in(list(wanted)))
     kinds = {code: _OF_PHASE[word] for code, word in wanted.items()}
     return runs.select(
-        *("pid", "tid", "lane", "start_ns", "end_ns"),
+        *("tid", "lane", "start_ns", "end_ns"),
         name=pl.col("code").replace_strict(
             {code: kind.name for code, kind in kinds.items()}, return_dtype=pl.String
         ),
@@ -236,7 +229,9 @@ def _blocks(spans: pl.DataFrame, types: NDArray[np.int8], steps: pl.DataFrame) -
 
 
 def _no_rows() -> pl.DataFrame:
-    return pl.DataFrame(schema={"start_ns": pl.Int64, "end_ns": pl.Int64, "type": pl.Int8})
+    return pl.DataFrame(
+        schema={"name": pl.String, "start_ns": pl.Int64, "end_ns": pl.Int64, "type": pl.Int8}
+    )
 
 
 def _step_rows(steps: pl.DataFrame) -> pl.DataFrame:
@@ -248,6 +243,19 @@ def _step_rows(steps: pl.DataFrame) -> pl.DataFrame:
         type=pl.lit(int(Type.ProfileStep), dtype=pl.Int8),
         span=pl.lit(-1, dtype=pl.Int64),
     )
+
+
+def _by_start(start_ns: Int64, end_ns: Int64) -> Int64:
+    """Return the order by start, then by end, the later one first.
+
+    Nearly all rows are in order: only those that begin at once are looked at twice.
+    """
+    order = np.argsort(start_ns, kind="stable")
+    as_before = np.append(False, np.diff(start_ns[order]) == 0)[: len(order)]
+    tied = np.flatnonzero(as_before | np.append(as_before[1:], False)[: len(order)])
+    rows = order[tied]
+    order[tied] = rows[np.lexsort((-end_ns[rows], start_ns[rows]))]
+    return order
 
 
 def _parents(rows: pl.DataFrame, launched: Int64) -> Int64:

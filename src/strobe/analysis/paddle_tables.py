@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -99,6 +100,15 @@ class _Columns:
     is_copy: Bools
     is_userdefined: Bools
 
+    @cached_property
+    def exchanges(self) -> tuple[Bools, Bools, Bools]:
+        """What is communication on the host and on devices, and which kernels are not."""
+        kernels, names = self.type == Type.Kernel, self.rows["name"]
+        operators = self.type == Type.Operator
+        host = (self.type == Type.Communication) | (operators & _named(names, _EXCHANGES))
+        device = kernels & (is_inside(host, self.parent) | _named(names, _EXCHANGE_KERNELS))
+        return host, device, kernels & ~device
+
     @staticmethod
     def of(events: PaddleEvents) -> _Columns:
         rows = events.rows
@@ -126,6 +136,8 @@ class _Columns:
 
     def union(self, chosen: Bools) -> int:
         """Return how long at least one of the chosen events was open during the steps."""
+        if not chosen.any():
+            return 0
         mine = self.start_ns[chosen], self.end_ns[chosen]
         steps = self.steps["start_ns"].to_numpy(), self.steps["end_ns"].to_numpy()
         start_ns, end_ns = (np.concatenate(pair) for pair in zip(mine, steps, strict=True))
@@ -136,21 +148,19 @@ class _Columns:
         """Return the chosen events with their times: name, tid, row, cpu_ns, gpu_ns."""
         place = np.flatnonzero(chosen)
         device = self.device_ns if gpu is None else gpu
-        return self.rows[place].select(
-            "name",
-            "tid",
-            "flops",
+        return self.rows.select("name", "tid", "flops")[place].with_columns(
             row=pl.Series(place),
-            cpu_ns=pl.col("end_ns") - pl.col("start_ns"),
+            cpu_ns=pl.Series(self.end_ns[place] - self.start_ns[place]),
             gpu_ns=pl.Series(device[place]),
         )
 
 
 def _named(names: pl.Series, words: str) -> Bools:
-    """Return which names hold one of the words; each distinct name is looked at once."""
-    distinct = names.unique()
-    found = distinct.filter(distinct.str.to_lowercase().str.contains(words))
-    return names.is_in(found.to_list()).to_numpy() if len(found) else np.zeros(len(names), bool)
+    """Return which names, of an Enum, hold one of the words; each of them is looked at once."""
+    assert isinstance(names.dtype, pl.Enum)
+    holds = names.dtype.categories.str.to_lowercase().str.contains(words).to_numpy()
+    found: Bools = holds[names.to_physical().to_numpy()]
+    return found
 
 
 def _union(start_ns: Int64, end_ns: Int64) -> int:
@@ -221,7 +231,7 @@ def _overview(columns: _Columns) -> pl.DataFrame:
     ratio; first the host's, each by time.
     """
     outermost = model_events(columns.type, columns.parent)
-    host_exchanges, device_exchanges, _ = _exchanges(columns)
+    host_exchanges, device_exchanges, _ = columns.exchanges
     found = []
     for kind in Type:
         chosen = columns.type == kind
@@ -276,16 +286,6 @@ def _model(columns: _Columns) -> pl.DataFrame:
     return _with_ratios(table, pl.lit(columns.total_ns), pl.lit(int(step_gpu_ns))).drop("flops")
 
 
-def _exchanges(columns: _Columns) -> tuple[Bools, Bools, Bools]:
-    """Return what is communication on the host and on devices, and which kernels are not."""
-    kernels = columns.type == Type.Kernel
-    names = columns.rows["name"]
-    operators = columns.type == Type.Operator
-    host = (columns.type == Type.Communication) | (operators & _named(names, _EXCHANGES))
-    device = kernels & (is_inside(host, columns.parent) | _named(names, _EXCHANGE_KERNELS))
-    return host, device, kernels & ~device
-
-
 def _distributed(columns: _Columns) -> pl.DataFrame:
     """Communication, computation and both at once; ratio: of the time of the steps.
 
@@ -293,7 +293,7 @@ def _distributed(columns: _Columns) -> pl.DataFrame:
     Columns: name, time_ns, ratio.
     """
     schema = {"name": pl.String, "time_ns": pl.Int64, "ratio": pl.Float64}
-    host, device, computing = _exchanges(columns)
+    host, device, computing = columns.exchanges
     communicating = host | device
     if not communicating.any():
         return pl.DataFrame(schema=schema)
@@ -326,11 +326,12 @@ def _grouped(events: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
         }.items()
     ]
     known = pl.col("flops").is_not_null().any()
-    return events.group_by(keys, maintain_order=True).agg(
+    grouped = events.group_by(keys, maintain_order=True).agg(
         pl.len().cast(pl.Int64).alias("calls"),
         *measures,
         flops=pl.when(known).then(pl.sum("flops")),
     )
+    return grouped.with_columns(pl.col(key).cast(pl.String) for key in keys if key != "thread")
 
 
 def _with_ratios(table: pl.DataFrame, cpu: pl.Expr, gpu: pl.Expr) -> pl.DataFrame:
@@ -364,13 +365,9 @@ def _operators(columns: _Columns, sorted_by: SortedKeys, *, thread_sep: bool) ->
     child. Columns: thread if asked for, operator, level, name, calls, those of CPU and GPU, flops.
     """
     operators = columns.type == Type.Operator
-    flops = columns.rows["flops"].fill_null(0).to_numpy()
-    known = columns.rows["flops"].is_not_null().to_numpy()
-    counted = np.where(known & ~is_inside(known, columns.parent), flops, 0)
-    some = _sum_up(known.astype(np.int64), columns.parent) > 0
-    owned = pl.Series(_sum_up(counted, columns.parent)).set(pl.Series(~some), None)
     keys = ["thread"] if thread_sep else []
-    top = _operator_frame(columns, operators, owned).with_columns(operator=pl.col("name"))
+    top = columns.frame(operators).rename({"tid": "thread"})
+    top = top.with_columns(operator="name", flops=_flops(columns, top["row"].to_numpy()))
     level0 = _grouped(top, [*keys, "operator"])
     level0 = _with_ratios(
         level0.with_columns(name=pl.col("operator"), level=pl.lit(0, dtype=pl.Int8)),
@@ -397,9 +394,16 @@ def _operators(columns: _Columns, sorted_by: SortedKeys, *, thread_sep: bool) ->
     )
 
 
-def _operator_frame(columns: _Columns, chosen: Bools, flops: pl.Series) -> pl.DataFrame:
-    frame = columns.frame(chosen).rename({"tid": "thread"})
-    return frame.with_columns(flops=flops.gather(frame["row"]))
+def _flops(columns: _Columns, rows: Int64) -> pl.Series:
+    """Return what is known to have been computed in each of the rows, what is in them included."""
+    told = columns.rows["flops"]
+    known = told.is_not_null().to_numpy()
+    if not known.any():
+        return told.gather(rows)
+    outermost = known & ~is_inside(known, columns.parent)
+    computed = _sum_up(np.where(outermost, told.fill_null(0).to_numpy(), 0), columns.parent)
+    some = _sum_up(known.astype(np.int64), columns.parent) > 0
+    return pl.Series(computed[rows]).set(pl.Series(~some[rows]), None)
 
 
 def _details(columns: _Columns, chosen: Bools, owner: Int64, keys: list[str]) -> pl.DataFrame:
@@ -411,7 +415,7 @@ def _details(columns: _Columns, chosen: Bools, owner: Int64, keys: list[str]) ->
     at = owner[frame["row"].to_numpy()]
     is_operator = columns.type[at] == Type.Operator
     operator = np.where(is_operator, at, columns.parent[at])
-    child = pl.Series(names.gather(at)).set(pl.Series(is_operator), None)
+    child = pl.when(~pl.Series(is_operator)).then(names.gather(at))
     host = columns.rows["tid"].gather(operator)
     return frame.with_columns(
         operator=names.gather(operator), child=child, **({"thread": host} if keys else {})
@@ -454,7 +458,8 @@ def _kernels(columns: _Columns, sorted_by: SortedKeys) -> pl.DataFrame:
     """
     kernels = columns.frame(columns.type == Type.Kernel)
     kernels = kernels.with_columns(
-        name=pl.col("name").str.replace(_TEMPLATE, "${1}${2}"), gpu_ns=pl.col("cpu_ns")
+        name=pl.col("name").cast(pl.String).str.replace(_TEMPLATE, "${1}${2}"),
+        gpu_ns=pl.col("cpu_ns"),
     )
     table = _with_ratios(_grouped(kernels, ["name"]), pl.lit(0), pl.sum("gpu_total_ns"))
     if sorted_by.name.startswith("CPU"):
@@ -499,6 +504,8 @@ def _memory(events: PaddleEvents, columns: _Columns, allocations: pl.DataFrame) 
     """
     if events.end_ns is not None:
         allocations = allocations.filter(pl.col("start_ns") < events.end_ns)
+    if allocations.is_empty():
+        return pl.DataFrame(schema=_MEMORY)
     before = allocations["tid"].is_null()  # was there when the recording began: nobody's
     held = allocations.with_columns(
         place=pl.concat_str(pl.lit("Place(gpu:"), pl.col("device"), pl.lit(")")).fill_null(
@@ -543,7 +550,7 @@ def _owners(events: PaddleEvents, columns: _Columns, span: pl.Series) -> pl.Seri
     plain = innermost(~np.isin(columns.type, parts), columns.parent)
     owner = np.where(operator >= 0, operator, plain)
     place = np.append(owner, -1)[events.rows_of(span.fill_null(-1).to_numpy())]
-    names = pl.concat([events.rows["name"], pl.Series("name", [None], dtype=pl.String)])
+    names = events.rows["name"].extend_constant(None, 1)
     found: pl.Series = names.gather(np.where(place < 0, len(names) - 1, place))
     return found
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What both formats of Paddle's profiler hold: events of its types, memory, and a few facts.
 
-Unlike other formats these need all events at once, since Paddle's types follow from the whole.
+Unlike other formats these need the times and names of all events at once, since Paddle's types
+follow from the whole; the rest is read in batches.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _SPAN_INDEX = "span_index"
 class Content:
     """What is to be written."""
 
+    tables: Path
     events: PaddleEvents
     lanes: Lanes
     lane: Int64
@@ -42,6 +44,17 @@ class Content:
     """Add it to a time to have the wall clock's."""
     span_index: int
     extra_info: dict[str, str]
+
+    def read_details(self, first: int, last: int, *columns: str) -> pl.DataFrame:
+        """Return further columns of `spans` for the events from `first` on and before `last`.
+
+        These follow one another there, or nearly. What is no span has nulls.
+        """
+        place = self.events.rows["span"][first:last]
+        known = place.filter(place >= 0)
+        begin, end = (known.min(), known.max()) if len(known) else (0, -1)
+        spans = scan(self.tables, "spans").slice(begin, end - begin + 1).select(columns).collect()
+        return spans.select(pl.all().gather(place.set(place < 0, None) - begin))
 
 
 def read_events(tables: Path) -> PaddleEvents:
@@ -64,6 +77,7 @@ def read_content(tables: Path) -> Content:
     names = {str(each.tid): each.name for each in lanes.lanes[: lanes.steps]}
     use = {key: metadata[key] for key in (PROCESS_USE, SYSTEM_USE) if metadata.get(key)}
     return Content(
+        tables=tables,
         events=events,
         lanes=lanes,
         lane=lane,

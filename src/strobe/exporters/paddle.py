@@ -59,6 +59,8 @@ class _Writer:
         self._base_ns = int(begins_ns.min()) if len(begins_ns) else 0
         self._tids: list[tuple[int, int]] = []
         """Of each track: its lane, and its number in the file."""
+        self._streams: set[tuple[int, int]] = set()
+        """Device and number of each that was met."""
 
     def write(self) -> None:
         index = str(self._content.span_index)
@@ -71,8 +73,8 @@ class _Writer:
             "baseTimeNanoseconds": self._base_ns + self._content.wall_ns,
         }
         self._file.write(_encode(head)[:-1] + b',"traceEvents":[\n')
-        for event in (*self._events(), *self._memory()):
-            self._file.write(event)
+        self._file.writelines(self._events())
+        self._file.writelines(self._memory())
         names = [_encode(event) for event in self._names()]
         self._file.write(b",\n".join(names))
         self._file.write(b'\n],"ExtraInfo":' + _encode(self._content.extra_info) + b"}\n")
@@ -83,12 +85,17 @@ class _Writer:
         rows = self._content.events.rows
         track = self._place_on_tracks()
         tids = np.array([tid for _, tid in self._tids] or [0], np.int64)
-        numbers = pl.DataFrame({"tid": tids[track], "pid": self._content.pid})
-        shown = rows.drop("pid", "tid").hstack(numbers)
         for first in range(0, rows.height, _ROWS_AT_ONCE):
-            some = shown.slice(first, _ROWS_AT_ONCE)
+            last = min(first + _ROWS_AT_ONCE, rows.height)
+            some = rows[first:last].with_columns(
+                *self._content.read_details(first, last, "stream", "correlation", "attributes"),
+                tid=pl.Series(tids[track[first:last]]),
+                pid=pl.Series(self._content.pid[first:last]),
+            )
+            launched = some.filter(pl.Series(self._on_device[first:last]))
+            self._streams.update(launched.select("device", "stream").iter_rows())
             yield _joined(self._lines(some))
-            self._progress("exporting", 0.9 * (first + some.height) / rows.height)
+            self._progress("exporting", 0.9 * last / rows.height)
 
     def _place_on_tracks(self) -> Int32:
         """Return the track of each event: its lane's, or a further one where it crosses others."""
@@ -111,7 +118,7 @@ class _Writer:
 
     def _lines(self, rows: pl.DataFrame) -> pl.Series:
         names = {int(kind): kind.name for kind in Type}
-        code, texts = distinct(rows["name"])
+        code, texts = distinct(rows["name"].cast(pl.String))
         quoted = pl.Series([_quote(text)[:-1] for text in texts], dtype=pl.String).gather(code)
         on_device = pl.col("type").is_in([int(kind) for kind in ON_DEVICE])
         of_python = pl.col("type").is_in([int(kind) for kind in OF_PYTHON])
@@ -151,14 +158,16 @@ class _Writer:
         return lines.to_series()
 
     def _memory(self) -> Iterator[bytes]:
-        memory = self._content.memory
-        memory = memory.filter(pl.col("start_ns") >= self._base_ns)
-        if memory.is_empty():
-            return
+        memory = self._content.memory.filter(pl.col("start_ns") >= self._base_ns)
+        for first in range(0, memory.height, _ROWS_AT_ONCE):
+            yield _joined(self._memory_lines(memory[first : first + _ROWS_AT_ONCE]))
+
+    def _memory_lines(self, memory: pl.DataFrame) -> pl.Series:
         tids = np.array([each.tid for each in self._content.lanes.lanes], np.int64)
         names = {int(kind): kind.name for kind in Memory}
-        memory = memory.with_columns(tid=pl.Series(tids[memory["lane"].to_numpy()]))
-        lines = memory.select(
+        lines: pl.DataFrame = memory.with_columns(
+            tid=pl.Series(tids[memory["lane"].to_numpy()])
+        ).select(
             pl.concat_str(
                 pl.lit('{"name":"[memory]","pid":'),
                 "pid",
@@ -177,9 +186,8 @@ class _Writer:
                 *_sums("current_allocated", "current_reserved", "peak_allocated", "peak_reserved"),
                 pl.lit("}}"),
             )
-        ).to_series()
-        for first in range(0, len(lines), _ROWS_AT_ONCE):
-            yield _joined(lines.slice(first, _ROWS_AT_ONCE))
+        )
+        return lines.to_series()
 
     def _names(self) -> Iterator[dict[str, Any]]:
         """Return what names processes and tracks; the file must not end with a comma."""
@@ -193,8 +201,7 @@ class _Writer:
                 yield _fact("thread_name", pid, track, name=f"thread {tid}:{name}({side})")
                 yield _fact("thread_sort_index", pid, track, sort_index=2 * tid + order)
             yield _fact("process_sort_index", pid, f"{tid}(Python)", sort_index=pid)
-        rows = self._content.events.rows.filter(pl.Series(self._on_device))
-        for device, stream in rows.select("device", "stream").unique().sort("device").iter_rows():
+        for device, stream in sorted(self._streams):
             yield _fact("process_name", device, stream, name=f"Device {device} (GPU)")
             yield _fact("thread_name", device, stream, name=f"stream {stream}")
             order = device + _DEVICE_ORDER

@@ -73,7 +73,7 @@ class _Trees:
         self._parent = events.column("parent")
         self._start_ns = events.column("start_ns") + content.wall_ns
         self._end_ns = events.column("end_ns") + content.wall_ns
-        self._code, self._names = distinct(events.rows["name"])
+        self._code, self._names = distinct(events.rows["name"].cast(pl.String))
         self._name_fields = wire.texts(1, [_ROOT, *self._names])
         is_host = ~np.isin(self._type, (*ON_DEVICE, Type.CudaRuntime))
         self._host = np.flatnonzero(is_host)
@@ -189,7 +189,7 @@ class _Trees:
         known = (launcher >= 0) & (self._type[launcher] == Type.CudaRuntime)
         made = device[~known]
         row = np.concatenate([calls, made])
-        correlation = np.maximum(self._content.events.column("correlation"), 0)
+        correlation = self._known("correlation", row)
         start_ns = np.concatenate([self._start_ns[calls], self._start_ns[self._parent[made]]])
         start_ns = np.where(self._parent[row] < 0, self._start_ns[row], start_ns)
         end_ns = np.concatenate([self._end_ns[calls], start_ns[len(calls) :]])
@@ -210,7 +210,7 @@ class _Trees:
                 wire.varint(3, end_ns),
                 wire.varint(4, self._content.pid[row]),
                 wire.varint(5, self._tids[lane]),
-                wire.varint(6, correlation[row]),
+                wire.varint(6, correlation),
                 wire.varint(7, np.zeros(len(row), np.int64)),
             ]
         )
@@ -219,11 +219,16 @@ class _Trees:
         node = self._node_of(self._parent[row], lane)
         return _of_nodes(wire.message(4, nodes), node, self._count)
 
+    def _known(self, column: str, rows: Int64) -> Int64:
+        """Return a column of `spans` for some events, 0 where it is unknown."""
+        every = self._content.read_details(0, len(self._type), column).to_series()
+        numbers: Int64 = every.gather(rows).fill_null(0).to_numpy()
+        return np.maximum(numbers, 0)
+
     def _launched(self, device: Int64, owner: Int64, owners: int) -> Rows:
         order = np.argsort(owner, kind="stable")
         device, owner = device[order], owner[order]
         zero = np.zeros(len(device), np.int64)
-        column = self._content.events.column
         detail = [wire.varint(number, zero) for number in range(1, 15)]
         detail += [wire.float32(number, zero.astype(np.float64)) for number in range(15, 18)]
         copy = [
@@ -243,10 +248,10 @@ class _Trees:
                 wire.varint(2, kind),
                 wire.varint(3, self._start_ns[device]),
                 wire.varint(4, self._end_ns[device]),
-                wire.varint(5, np.maximum(column("device")[device], 0)),
+                wire.varint(5, np.maximum(self._content.events.column("device")[device], 0)),
                 wire.varint(6, zero),
-                wire.varint(7, np.maximum(column("stream")[device], 0)),
-                wire.varint(8, np.maximum(column("correlation")[device], 0)),
+                wire.varint(7, self._known("stream", device)),
+                wire.varint(8, self._known("correlation", device)),
                 *(
                     _where(kind == int(each), rows)
                     for each, rows in zip(ON_DEVICE, details, strict=True)
@@ -281,10 +286,16 @@ class _Trees:
 
     def _inputs(self) -> Rows:
         """Return shapes and types of the inputs of operators, node by node."""
-        attributes = self._content.events.rows["attributes"]
-        told = attributes.str.contains('"shapes"').fill_null(False).to_numpy()
-        row = np.flatnonzero(told & (self._node >= 0))
-        code, texts = distinct(attributes.gather(row))
+        rows, given = [], []
+        for first in range(0, len(self._type), _NODES_AT_ONCE):
+            last = min(first + _NODES_AT_ONCE, len(self._type))
+            attributes = self._content.read_details(first, last, "attributes").to_series()
+            told = attributes.str.contains('"shapes"').fill_null(False).to_numpy()
+            told &= self._node[first:last] >= 0
+            rows.append(first + np.flatnonzero(told))
+            given.append(attributes.filter(pl.Series(told)))
+        row = np.concatenate([np.zeros(0, np.int64), *rows])
+        code, texts = distinct(pl.concat([pl.Series([], dtype=pl.String), *given]))
         found = [read_inputs(text) for text in texts]
         known = np.array([bool(shapes) for shapes, _ in found] or [False])[code]
         row, code = row[known], code[known]
