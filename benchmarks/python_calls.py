@@ -140,10 +140,15 @@ def wait() -> None:
     time.sleep(0.01)
 
 
+def wait_long() -> None:
+    time.sleep(0.1)
+
+
 MIXES = {
     "calls": (many_small, few_large),
     "C functions": (sort, join),
     "waiting": (wait, few_large),
+    "mostly waiting": (wait_long, few_large),
 }
 
 
@@ -152,7 +157,7 @@ def measure_samples(seconds: float) -> dict[str, dict[str, float]]:
     found = {}
     for name, functions in MIXES.items():
         spent.clear()
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             profiler = strobe.Profiler(output=folder, with_stack="sample")
             with profiler:
                 cpu = time.process_time()
@@ -164,11 +169,12 @@ def measure_samples(seconds: float) -> dict[str, dict[str, float]]:
                 cpu = time.process_time() - cpu
             recording = profiler.recording
             facts = dict(recording.metadata().collect().iter_rows())
+            own = json.loads(facts["python_calls_sampler_own_ns"]) / 1e9
             rows = recording.functions().select("name", "total_ns").iter_rows()
             sampled = {key: value for key, value in rows if key in spent}
         whole, whole_sampled = sum(spent.values()), sum(sampled.values())
         found[name] = {
-            "cpu_share": json.loads(facts["python_calls_sampler_own_ns"]) / 1e9 / cpu,
+            "cpu_share": own / (cpu - own),
             "achieved_hz": json.loads(facts["python_calls_achieved_hz"]),
             "largest_error": max(
                 abs(sampled.get(key, 0) / whole_sampled - took / whole)
@@ -181,7 +187,7 @@ def measure_samples(seconds: float) -> dict[str, dict[str, float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--seconds", type=float, default=10.0)
     arguments = parser.parse_args()
 
     with tempfile.TemporaryDirectory() as folder, strobe.Profiler(output=folder):

@@ -92,6 +92,14 @@ double span_calibrate(void);
 // looked at and changed without the GIL; it is read when a wait begins.
 unsigned long *python_switch_interval_us(PyInterpreterState *interpreter);
 
+// Who has the GIL, NULL for nobody; may be asked without it. Only to be compared: the thread may have
+// ended meanwhile.
+PyThreadState *python_gil_holder(PyInterpreterState *interpreter);
+
+// Has the thread with the GIL look for pending calls soon: up to Python 3.12 the main thread does so
+// only when it takes the GIL again.
+void python_notice_pending_calls(PyInterpreterState *interpreter);
+
 // The Python calls of all threads (calls.c) and samples of their stacks (sampler.c).
 PyObject *calls_start(PyObject *module, PyObject *arguments);
 PyObject *calls_keep(PyObject *module, PyObject *nothing);

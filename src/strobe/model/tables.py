@@ -250,7 +250,7 @@ SAMPLES = _table(
     "samples",
     "One row per thread and instant at which its stack was looked at, by time.",
     start_ns=("int64", "when"),
-    interval_ns=("int64", "time since the instant before: what the row stands for"),
+    interval_ns=("int64", "time that the row stands for, up to `start_ns`"),
     pid=("int64", "process"),
     tid=("int64", "thread, null where Python does not know it"),
     lane=("int32", "row in `threads`"),

@@ -195,6 +195,7 @@ def _rates(rate_hz: float, samples: dict[str, int]) -> dict[str, Any]:
         "rate_hz": rate_hz,
         "achieved_hz": round(samples["rounds"] / elapsed, 2) if elapsed else None,
         "sampler_own_ns": samples.get("own_ns", 0),
+        "sampler_program_ns": samples.get("program_ns", 0),
     }
 
 
@@ -204,6 +205,9 @@ def _sampler_note(facts: dict[str, Any], samples: dict[str, int]) -> str:
         f"{achieved or 0:g} of {facts['rate_hz']:g} samples per second were taken, where threads "
         "let the interpreter's lock go"
     )
+    if facts["sampler_program_ns"]:
+        share = facts["sampler_own_ns"] / facts["sampler_program_ns"]
+        note += f", for {share:.2%} of the program's processor time"
     if samples.get("cut"):
         note += f"; of {samples['cut']} stacks the outermost calls are left out"
     return note
