@@ -464,7 +464,9 @@ def test_samples(program: Program) -> None:
     achieved = float(window["python_calls_achieved_hz"])
     assert 0 < achieved <= 250
     assert f"{achieved:g} of 200 samples per second" in notes(recording)
-    own_ns, program_ns = (int(window[f"python_calls_sampler_{who}_ns"]) for who in ("own", "program"))
+    own_ns, program_ns = (
+        int(window[f"python_calls_sampler_{who}_ns"]) for who in ("own", "program")
+    )
     assert 0 < own_ns < program_ns
     assert f"for {own_ns / program_ns:.2%} of the program's processor time" in notes(recording)
     graph = recording.flame()
