@@ -38,6 +38,9 @@ PyObject *python_call(Support function, PyObject *arguments);
 // not be written there: then it must not be kept, so that its next use tries again.
 uint32_t string_id(Ring *ring, PyObject *text, bool *defined);
 
+// A new reference to the str of a number, NULL without an exception where it is not known any more.
+PyObject *string_of_id(uint32_t serial, uint32_t id);
+
 // The same for the attributes' JSON text; 0 for none.
 uint32_t attributes_id(Ring *ring, PyObject *attributes, bool *defined);
 
@@ -99,6 +102,11 @@ PyThreadState *python_gil_holder(PyInterpreterState *interpreter);
 // Has the thread with the GIL look for pending calls soon: up to Python 3.12 the main thread does so
 // only when it takes the GIL again.
 void python_notice_pending_calls(PyInterpreterState *interpreter);
+
+// What is told of holders.h: (owner, device, blocks, bytes) each; and of what there was before.
+PyObject *holders_list(PyObject *module, PyObject *nothing);
+PyObject *holders_before(PyObject *module, PyObject *storages);
+PyObject *holders_forget(PyObject *module, PyObject *nothing);
 
 // The Python calls of all threads (calls.c) and samples of their stacks (sampler.c).
 PyObject *calls_start(PyObject *module, PyObject *arguments);

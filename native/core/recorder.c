@@ -11,6 +11,7 @@
 
 #include "clock.h"
 #include "guard.h"
+#include "holders.h"
 #include "texts.h"
 
 static ControlPage off_page;
@@ -183,6 +184,7 @@ Ring *recorder_attach(uint32_t generation) {
 static void before_fork(void) {
   pthread_mutex_lock(&recorder.lock);
   texts_lock();
+  holders_lock();
   if (recorder.log == NULL) return;
   log_hold_drainer(recorder.log);
   pthread_mutex_lock(&recorder.log->write_lock);
@@ -195,6 +197,7 @@ static void after_fork_in_parent(void) {
     pthread_mutex_unlock(&recorder.log->write_lock);
     log_release_drainer(recorder.log);
   }
+  holders_unlock();
   texts_unlock();
   pthread_mutex_unlock(&recorder.lock);
 }
@@ -203,6 +206,7 @@ static void after_fork_in_parent(void) {
 // files of its own; a span it inherited open is the parent's to end (its serial is another).
 static void after_fork_in_child(void) {
   // The one thread here is the copy of the one that took the locks.
+  holders_unlock();
   texts_unlock();
   pthread_mutex_unlock(&recorder.lock);
   if (recorder.log) {

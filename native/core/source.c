@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "clock.h"
+#include "holders.h"
 #include "source.h"
 #include "texts.h"
 
@@ -88,6 +89,7 @@ static void source_memory(int64_t bytes, uint64_t address, int device) {
                    .category = device >= 0,
                    .window = (uint16_t)(device >= 0 ? device : 0)};
   ring_put(ring, &record);
+  holders_change(ring, bytes, address, device < 0 ? -1 : device);
 }
 
 static const StrobeSource source_table = {

@@ -115,6 +115,16 @@ uint32_t string_id(Ring *ring, PyObject *text, bool *defined) {
   return id;
 }
 
+PyObject *string_of_id(uint32_t serial, uint32_t id) {
+  PyObject *text, *number;
+  Py_ssize_t place = 0;
+  if (strings.serial != serial || strings.ids == NULL) return NULL;
+  while (PyDict_Next(strings.ids, &place, &text, &number)) {
+    if (PyLong_AsUnsignedLong(number) == id) return Py_NewRef(text);
+  }
+  return NULL;
+}
+
 uint32_t attributes_id(Ring *ring, PyObject *attributes, bool *defined) {
   if (attributes == NULL) return 0;
   uint32_t serial = ring->serial;

@@ -93,3 +93,18 @@ uint32_t text_id(Ring *ring, const char *bytes, size_t length) {
   texts_unlock();
   return id;
 }
+
+bool text_copy(uint32_t serial, uint32_t id, char *into, size_t size) {
+  bool found = false;
+  texts_lock();
+  for (uint32_t i = 0; texts.serial == serial && i < texts.capacity && !found; i++) {
+    const Text *text = &texts.table[i];
+    if (text->bytes == NULL || text->id != id) continue;
+    size_t length = text->length < size ? text->length : size - 1;
+    memcpy(into, text->bytes, length);
+    into[length] = 0;
+    found = true;
+  }
+  texts_unlock();
+  return found;
+}

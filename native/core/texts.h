@@ -9,6 +9,10 @@
 // cannot be had.
 uint32_t text_id(Ring *ring, const char *bytes, size_t length);
 
+// Copies a text of the log with this serial, as far as it fits and ended by a 0; false where it is
+// not known any more.
+bool text_copy(uint32_t serial, uint32_t id, char *into, size_t size);
+
 // Around a fork, so that the child does not inherit the table half changed.
 void texts_lock(void);
 void texts_unlock(void);

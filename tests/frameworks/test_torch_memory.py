@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -233,8 +234,17 @@ def test_running_out_of_memory_is_noted_with_who_held_what(
         run_out()
     recording = profiler.recording
 
-    assert "strobe: out of memory" in capsys.readouterr().err
-    assert recording.instants().collect()["name"].to_list() == ["out of memory"]
+    said = capsys.readouterr().err
+    assert "strobe: out of memory (RuntimeError), " in said
+    assert "MB in 1 block: aten::add\n" in said
+    instants = recording.instants().collect()
+    assert instants["name"].to_list() == ["out of memory"]
+    (on_host,) = json.loads(instants["attributes"][0])["held"]
+    then = {owner: size for owner, size, _ in on_host["owners"]}
+    assert then["aten::add"] == kept[0].nbytes
+    assert then["(before the start)"] >= before.nbytes
+    assert "aten::ones" not in then  # freed again
+    assert on_host["bytes"] == sum(then.values())
     held = recording.memory_held().filter(pl.col("device").is_null())
     assert held["bytes"].sum() == recording.peak_allocated()["peak_bytes"][0]
     owners = dict(held.select("owner", "bytes").iter_rows())

@@ -116,7 +116,8 @@ def test_running_out_of_memory_is_noted_on_its_way(program: Program) -> None:
     """
     program.run(source, exits=1)
 
-    assert program.said.count("out of memory") == 3
+    assert program.said.count("strobe: out of memory (") == 3
+    assert program.said.count(" MB resident") == (3 if sys.platform.startswith("linux") else 0)
     assert program.said.count("OutOfMemoryError: device 0\n") == 2  # the thread's, the program's
     found = [
         json.loads(text)
@@ -129,3 +130,24 @@ def test_running_out_of_memory_is_noted_on_its_way(program: Program) -> None:
         "OutOfMemoryError",
     ]
     assert {fact["message"] for fact in found} == {"device 0", "no more"}
+
+
+@linux
+def test_a_program_without_any_memory_left_gets_its_error_and_the_table(program: Program) -> None:
+    program.run(
+        """
+        import resource
+        resident = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        with strobe.Profiler(output=OUT, profile_memory=True, memory_lines=True):
+            resource.setrlimit(resource.RLIMIT_AS, (resident + 300_000_000, -1))
+            kept = [bytes(20_000_000)]
+            while True: kept.append([0] * 10_000)
+        """,
+        exits=1,
+    )
+
+    assert "strobe: out of memory (MemoryError)" in program.said
+    assert program.said.endswith("MemoryError\n")
+    instants = program.open().instants().collect()
+    assert instants["name"].to_list() == ["out of memory"]
+    assert json.loads(instants["attributes"][0])["held"] == []

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -46,8 +47,7 @@ def memory_text(memory: Memory, *, top: int, width: int | None) -> str:
 
 def _print(memory: Memory, top: int, console: Console) -> None:
     for row in memory.instants.filter(pl.col("name") == OUT_OF_MEMORY).iter_rows(named=True):
-        at = format_ns(row["start_ns"] - memory.start_ns)
-        console.print(f"out of memory at {at}: {row['attributes']}", markup=False)
+        _print_end(console, format_ns(row["start_ns"] - memory.start_ns), row["attributes"])
     for (pid, name), values in memory.counters.sort("start_ns").group_by(
         ["pid", "name"], maintain_order=True
     ):
@@ -66,6 +66,24 @@ def _print(memory: Memory, top: int, console: Console) -> None:
     grown = _grown(memory.lines)
     if grown.height:
         console.print(_grown_table(grown, top))
+
+
+def _print_end(console: Console, at: str, attributes: str) -> None:
+    """Print what was known when memory had run out."""
+    told = json.loads(attributes)
+    text = f"out of memory at {at}: {told['error']}: {told['message']}"
+    if told.get("resident_bytes") is not None:
+        text += f" ({format_bytes(told['resident_bytes'])} resident)"
+    console.print(printable(text), markup=False)
+    for sums in told.get("held", ()):
+        where = "the host" if sums["device"] is None else f"device {sums['device']}"
+        table = new_table(f"held on {where} then", "owner", "blocks", "bytes", "share")
+        for owner, size, blocks in sums["owners"]:
+            count = "" if blocks is None else format_count(blocks)
+            share = format_share(size / sums["bytes"] if sums["bytes"] else None)
+            table.add_row(Text(printable(owner)), count, format_bytes(size), share)
+        table.caption = f"share: of the {format_bytes(sums['bytes'])} in use on {where}"
+        console.print(table)
 
 
 def _print_curve(

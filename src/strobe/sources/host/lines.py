@@ -17,6 +17,8 @@ from strobe.sources.host.sampler import Group
 _MOST_LINES = 1000
 # The peak is taken anew when it has grown by this much.
 _GROWTH, _GROWTH_BYTES = 1.1, 1 << 20
+# What tracemalloc itself needs where a moment can be taken down at next to no cost.
+_FRUGAL_BYTES = 1 << 20
 
 
 class Lines:
@@ -31,20 +33,29 @@ class Lines:
         self._start = _take("start")
         self._peak = self._start
         self._stood_out: dict[str, Any] | None = None
+        self._is_closed = False
 
     def group(self) -> Group:
         """Return what is to be looked at."""
         return Group("Python's allocations", 0.1, self._look, frugal=False)
 
-    def keep(self, moment: str) -> None:
-        """Take what is held at a moment that stands out."""
-        if tracemalloc.is_tracing():
+    def keep(self, moment: str, *, frugally: bool) -> dict[str, Any]:
+        """Return what is held at a moment that stands out, to be written too.
+
+        Frugally: there is no memory to take much down. Then it is what was seen at the last peak,
+        and nothing is looked at from now on.
+        """
+        self._is_closed = frugally and tracemalloc.get_tracemalloc_memory() > _FRUGAL_BYTES
+        if tracemalloc.is_tracing() and not self._is_closed:
             self._stood_out = _take(moment)
+        else:
+            self._stood_out = {**self._peak, "moment": moment}
+        return self._stood_out
 
     def write(self, path: Path) -> None:
         """Write what was held at each moment, the end included."""
         moments = [self._start, self._peak | {"moment": "peak"}]
-        if tracemalloc.is_tracing():  # unless the program has stopped it
+        if tracemalloc.is_tracing() and not self._is_closed:  # unless the program has stopped it
             end = _take("stop")
             moments.append(end)
             if end["bytes"] > self._peak["bytes"]:
@@ -59,7 +70,7 @@ class Lines:
             tracemalloc.stop()
 
     def _look(self, _now_ns: int) -> None:
-        if not tracemalloc.is_tracing():
+        if not tracemalloc.is_tracing() or self._is_closed:
             return
         now, _ = tracemalloc.get_traced_memory()
         self._counters.value("python traced bytes", now)

@@ -6,8 +6,10 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+
+from strobe.sources.held import tellers
 
 # Frameworks say it in types of their own, or in the text of a RuntimeError.
 _NAMES = ("OutOfMemoryError", "ResourceExhaustedError")
@@ -25,6 +27,54 @@ def is_out_of_memory(error: BaseException | None) -> bool:
     if any(kind.__name__ in _NAMES for kind in type(error).__mro__):
         return True
     return isinstance(error, RuntimeError) and _TEXTS.search(str(error)) is not None
+
+
+_MOST = 10
+"""Owners and lines that are told, of each device."""
+
+
+def count_held() -> list[dict[str, Any]]:
+    """Return who holds memory now, as far as frameworks tell at once: for each device a sum.
+
+    Keys: device (None for the host), bytes, owners: a list of owner, bytes, blocks, the largest
+    first, the last one for all others.
+    """
+    rows = [row for tell in tuple(tellers.values()) for row in tell()]
+    rows.sort(key=lambda row: row.bytes, reverse=True)
+    found: list[dict[str, Any]] = []
+    for device in sorted(
+        {row.device for row in rows}, key=lambda number: -1 if number is None else number
+    ):
+        mine = [row for row in rows if row.device == device]
+        owners = [(row.owner, row.bytes, row.blocks) for row in mine[:_MOST]]
+        rest = mine[_MOST:]
+        if rest:
+            blocks = sum(row.blocks or 0 for row in rest)
+            owners.append((f"({len(rest)} more owners)", sum(row.bytes for row in rest), blocks))
+        found.append({"device": device, "bytes": sum(row.bytes for row in mine), "owners": owners})
+    return found
+
+
+def describe_held(held: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield it as lines for people."""
+    for sums in held:
+        where = "the host" if sums["device"] is None else f"device {sums['device']}"
+        yield f"held on {where}: {sums['bytes'] / 1e6:,.1f} MB, by"
+        for owner, size, blocks in sums["owners"]:
+            yield f"  {size / 1e6:,.1f} MB{_in_blocks(blocks)}: {owner}"
+
+
+def describe_lines(moment: dict[str, Any]) -> Iterator[str]:
+    """Yield what lines of Python hold at a moment (see lines.py), those with 1 % or more of it."""
+    yield f"held by lines of Python: {moment['bytes'] / 1e6:,.1f} MB, by"
+    large = [line for line in moment["lines"] if line[2] * 100 >= moment["bytes"]]
+    for file, line, size, blocks in large[:_MOST]:
+        place = "(all further lines)" if file is None else f"{file}:{line}"
+        yield f"  {size / 1e6:,.1f} MB{_in_blocks(blocks)}: {place}"
+
+
+def _in_blocks(blocks: int | None) -> str:
+    return "" if blocks is None else f" in {blocks:,} block{'s' * (blocks != 1)}"
 
 
 class Hooks:

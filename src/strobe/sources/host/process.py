@@ -170,6 +170,12 @@ def resident_bytes() -> int | None:
     return None if statm is None else proc.resident_bytes(statm)
 
 
+def unique_bytes() -> int | None:
+    """Return how much of that is this process's alone, None where that is not told."""
+    rollup = _read("/proc/self/smaps_rollup")
+    return None if rollup is None else proc.shares(rollup)[1]
+
+
 def _workers() -> set[int]:
     """Return the processes that multiprocessing has started, which need not be looked for."""
     process = sys.modules.get("multiprocessing.process")

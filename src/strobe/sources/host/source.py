@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from strobe.errors import CaptureError
 from strobe.model.marks import OUT_OF_MEMORY
@@ -17,11 +19,17 @@ from strobe.sources.host import process, sampler
 from strobe.sources.host.garbage import Collections
 from strobe.sources.host.lines import Lines
 from strobe.sources.host.nvml import Nvml
-from strobe.sources.host.out_of_memory import Hooks
+from strobe.sources.host.out_of_memory import Hooks, count_held, describe_held, describe_lines
 from strobe.sources.host.process import Host
 from strobe.sources.host.rates import Counters
 from strobe.sources.host.sampler import Sampler
 from strobe.sources.host.sync import NO_DEVICE, Blocking
+
+_Result = TypeVar("_Result")
+
+_RESERVE_BYTES = 8 << 20
+"""Given back when memory has run out: to end a recording takes some, and Python itself may never
+come back from an error that it has no memory to handle."""
 
 
 class HostSource:
@@ -45,6 +53,7 @@ class HostSource:
         self._host: Host | None = None
         self._lines: Lines | None = None
         self._errors = Hooks(self._ran_out)
+        self._reserve: bytearray | None = None
         self._files = 0
         self._sampler: Sampler | None = None
         self._counters = Counters()
@@ -106,6 +115,7 @@ class HostSource:
             self._collections.attach()
         if wants.memory or wants.memory_lines:
             self._errors.attach()
+            self._reserve = bytearray(b"-") * _RESERVE_BYTES
         if wants.memory_lines:
             self._lines = Lines(self._counters)
             groups.append(self._lines.group())
@@ -141,6 +151,7 @@ class HostSource:
             self._sampler = None
         self._collections.detach()
         self._errors.detach()
+        self._reserve = None
         if self._lines is not None:
             self._lines.close()
             self._lines = None
@@ -153,14 +164,29 @@ class HostSource:
             self._nvml = None
 
     def _ran_out(self, error: BaseException) -> None:
-        """Memory has run out: keep the moment, and say where to look."""
+        """Memory has run out: record and say who holds it, the cheapest first.
+
+        Each part may fail, since there may be no memory for it: the others are there.
+        """
+        self._reserve = None
         kind, text = type(error).__name__, " ".join(str(error).split())[:300]
-        recorder.core.instant(OUT_OF_MEMORY, error=kind, message=text)
+        resident, unique = (
+            _attempt(tell) for tell in (process.resident_bytes, process.unique_bytes)
+        )
+        size = "" if resident is None else f", {resident / 1e6:,.1f} MB resident"
+        size += "" if unique is None else f", {unique / 1e6:,.1f} MB of it this process's alone"
+        show(f"out of memory ({kind}){size}")
+        held = _attempt(count_held) or []
+        for line in describe_held(held):
+            show(line)
+        facts = {"resident_bytes": resident, "unique_bytes": unique, "held": held}
+        recorder.core.instant(OUT_OF_MEMORY, error=kind, message=text, **facts)
         if self._lines is not None:
-            self._lines.keep(OUT_OF_MEMORY)
-        resident = process.resident_bytes()
-        size = "" if resident is None else f" with {resident / 1e6:,.0f} MB resident"
-        show(f"out of memory{size} ({kind}); strobe memory on the recording shows who held it")
+            frugally = isinstance(error, MemoryError)
+            moment = _attempt(partial(self._lines.keep, OUT_OF_MEMORY, frugally=frugally))
+            for line in describe_lines(moment) if moment else ():
+                show(line)
+        show("strobe memory on the recording shows how it came to that")
 
     def _report(self, log: Path) -> Report:
         facts: dict[str, Any] = {"collected": self._counters.count}
@@ -194,6 +220,14 @@ class HostSource:
         return Report(
             source_class="A", path="sampling", reason="; ".join(told), missing=missing, facts=facts
         )
+
+
+def _attempt(action: Callable[[], _Result]) -> _Result | None:
+    """Return what comes of it, None where it fails."""
+    try:
+        return action()
+    except Exception:  # there may be no memory for it, and an error of the program's is on its way
+        return None
 
 
 source = HostSource()

@@ -16,7 +16,7 @@ from strobe.errors import CaptureError, StateError, UsageError
 from strobe.record import recorder
 from strobe.record.messages import show
 from strobe.record.source import Report, Wants, announce_trace
-from strobe.sources import building, manager
+from strobe.sources import building, held, manager
 from strobe.sources.bounds import most_seconds
 from strobe.sources.paddle import build, communication, loading
 from strobe.sources.paddle.annotations import Annotations
@@ -125,6 +125,7 @@ class PaddleSource:
         self._annotations.resume(modules=wants.modules, shapes=by_layer)
         if wants.memory:
             _write_alive(log)
+            held.tellers[self.name] = _held
         try:
             session.start(memory=wants.memory, supplements=supplements)
         except (CaptureError, StateError) as error:
@@ -153,6 +154,7 @@ class PaddleSource:
 
     def _pause(self, log: Path) -> None:
         self._wants = None
+        held.tellers.pop(self.name, None)
         self._annotations.pause()
         self._stop(log)
 
@@ -278,12 +280,20 @@ def _has_device() -> bool:
     return bool(paddle.device.get_all_custom_device_type())
 
 
+def _bytes_in_use() -> int:
+    core = import_module("paddle.base.core")
+    return int(core.host_memory_stat_current_value("Allocated", 0))
+
+
+def _held() -> list[held.Held]:
+    """Return what Paddle has in use now: whose it is its profiler tells only when it stops."""
+    return [held.Held("(all of Paddle)", None, None, _bytes_in_use())]
+
+
 def _write_alive(log: Path) -> None:
     """Write what Paddle has in use into the log: one block for all, since it does not list them."""
-    core = import_module("paddle.base.core")
     start_ns = recorder.core.clock_ns()
-    bytes_in_use = core.host_memory_stat_current_value("Allocated", 0)
-    content = {"pid": os.getpid(), "start_ns": start_ns, "storages": [(0, bytes_in_use, -1)]}
+    content = {"pid": os.getpid(), "start_ns": start_ns, "storages": [(0, _bytes_in_use(), -1)]}
     (log / f"alive-{os.getpid()}-{start_ns}.json").write_text(json.dumps(content))
 
 

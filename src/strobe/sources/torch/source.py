@@ -17,7 +17,7 @@ from strobe.record import recorder
 from strobe.record.clocks import counter_problem
 from strobe.record.messages import show
 from strobe.record.source import Report, Wants, announce_trace
-from strobe.sources import building, manager
+from strobe.sources import building, held, manager
 from strobe.sources.torch import alive, build, communication, loading, modules, room
 from strobe.sources.torch.kineto import KinetoSession
 
@@ -113,6 +113,8 @@ class TorchSource:
         self._pause(log)
         if remaining is not None and wants is not None:
             self._resume(remaining)
+        elif self._path == "callback":
+            recorder.core.holders_forget()
         return Report(
             source_class="A" if self._path == "callback" else "B",
             path=self._path or "none",
@@ -130,6 +132,7 @@ class TorchSource:
                 self._missing["profile_memory"] = "torch's own profiler is active in this thread"
             elif wants.memory:
                 room.attach(self._make_room)
+                held.tellers[self.name] = alive.held
                 self._watched_thread = threading.get_ident()
         else:
             self._kineto = KinetoSession()
@@ -142,6 +145,7 @@ class TorchSource:
         if self._wants is None:
             return
         modules.detach()
+        held.tellers.pop(self.name, None)
         self._wants = None
         if self._path == "callback":
             self._library.strobe_torch_stop()

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "holders.h"
+
+#include <stdlib.h>
+
+#include "hooks.h"
+#include "texts.h"
+
+enum {
+  kFirstBlocks = 1024,
+  kMostBlocks = 1 << 20,  // more than this are not kept: 48 MB
+  kMostOwners = 2048,     // in an answer; what the others hold goes to nobody
+  kBefore = 0,            // owner of what was there before
+};
+#define NOBODY UINT32_MAX
+
+typedef struct {
+  uint64_t address;
+  int64_t bytes;  // 0: a free place
+  uint32_t owner;
+  int32_t device;
+} Block;
+
+typedef struct {
+  uint64_t blocks;  // 0: a free place
+  int64_t bytes;
+  uint32_t owner;
+  int32_t device;
+} Holder;
+
+static struct {
+  pthread_mutex_t lock;
+  uint32_t serial;  // of the log that the owners' numbers belong to
+  Block *blocks;    // open addressing, never more than half full
+  uint32_t mask, count;
+} holders = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+void holders_lock(void) {
+  pthread_mutex_lock(&holders.lock);
+}
+
+void holders_unlock(void) {
+  pthread_mutex_unlock(&holders.lock);
+}
+
+static void forget(void) {
+  free(holders.blocks);
+  holders.blocks = NULL;
+  holders.mask = holders.count = 0;
+}
+
+static uint32_t home(uint64_t address, int device) {
+  return (uint32_t)((address >> 4 ^ (uint64_t)(device + 1) << 40) * 0x9e3779b97f4a7c15u >> 32);
+}
+
+// Where it is, or the free place where it would be.
+static Block *find(Block *blocks, uint32_t mask, uint64_t address, int device) {
+  for (uint32_t place = home(address, device);; place++) {
+    Block *block = &blocks[place & mask];
+    if (block->bytes == 0 || (block->address == address && block->device == device)) return block;
+  }
+}
+
+static bool reserve(void) {
+  if (holders.blocks && holders.count * 2 <= holders.mask) return true;
+  if (holders.count >= kMostBlocks) return false;
+  uint32_t mask = holders.blocks ? holders.mask * 2 + 1 : kFirstBlocks - 1;
+  Block *grown = calloc((size_t)mask + 1, sizeof *grown);
+  if (grown == NULL) return false;
+  for (uint32_t i = 0; holders.blocks && i <= holders.mask; i++) {
+    const Block *block = &holders.blocks[i];
+    if (block->bytes) *find(grown, mask, block->address, block->device) = *block;
+  }
+  free(holders.blocks);
+  holders.blocks = grown;
+  holders.mask = mask;
+  return true;
+}
+
+static void put(Block block) {
+  if (!reserve()) return;
+  Block *place = find(holders.blocks, holders.mask, block.address, block.device);
+  holders.count += place->bytes == 0;
+  *place = block;
+}
+
+// The blocks behind it move up, as far as that takes none of them before its home.
+static void take(uint64_t address, int device) {
+  if (holders.blocks == NULL) return;
+  Block *blocks = holders.blocks, *found = find(blocks, holders.mask, address, device);
+  if (found->bytes == 0) return;
+  uint32_t hole = (uint32_t)(found - blocks), mask = holders.mask;
+  for (uint32_t next = (hole + 1) & mask; blocks[next].bytes; next = (next + 1) & mask) {
+    uint32_t first = home(blocks[next].address, blocks[next].device);
+    if (((next - first) & mask) < ((next - hole) & mask)) continue;
+    blocks[hole] = blocks[next];
+    hole = next;
+  }
+  blocks[hole].bytes = 0;
+  holders.count--;
+}
+
+static uint32_t innermost(const Ring *ring) {
+  if (ring->free_count == kOpenSlots) return NOBODY;
+  // The slot that was taken last is the one above those that are free, unless spans overlap.
+  const OpenSlot *newest = &ring->open[ring->free_slots[ring->free_count]];
+  if (newest->start_ns) return newest->name;
+  uint64_t latest_ns = 0;
+  uint32_t name = NOBODY;
+  for (uint32_t slot = 0; slot < kOpenSlots; slot++) {
+    if (ring->open[slot].start_ns <= latest_ns) continue;
+    latest_ns = ring->open[slot].start_ns;
+    name = ring->open[slot].name;
+  }
+  return name;
+}
+
+static void belong_to(uint32_t serial) {
+  if (holders.serial != serial) forget();
+  holders.serial = serial;
+}
+
+void holders_change(const Ring *ring, int64_t bytes, uint64_t address, int device) {
+  holders_lock();
+  belong_to(ring->serial);
+  if (bytes > 0) {
+    put((Block){address, bytes, innermost(ring), device});
+  } else {
+    take(address, device);
+  }
+  holders_unlock();
+}
+
+PyObject *holders_before(PyObject *Py_UNUSED(module), PyObject *storages) {
+  Ring *ring = recorder_ring();
+  if (ring == NULL) Py_RETURN_NONE;
+  PyObject *each = PySequence_Fast(storages, "a sequence of (address, bytes, device)");
+  for (Py_ssize_t i = 0; each && i < PySequence_Fast_GET_SIZE(each); i++) {
+    unsigned long long address;
+    long long bytes;
+    int device;
+    PyObject *storage = PySequence_Fast_GET_ITEM(each, i);
+    if (!PyArg_ParseTuple(storage, "KLi", &address, &bytes, &device)) {
+      Py_CLEAR(each);
+      break;
+    }
+    holders_lock();
+    belong_to(ring->serial);
+    bool is_known = holders.blocks && find(holders.blocks, holders.mask, address, device)->bytes;
+    if (bytes > 0 && !is_known) put((Block){address, bytes, kBefore, device});
+    holders_unlock();
+  }
+  if (each == NULL) return NULL;
+  Py_DECREF(each);
+  Py_RETURN_NONE;
+}
+
+PyObject *holders_forget(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing)) {
+  holders_lock();
+  forget();
+  holders_unlock();
+  Py_RETURN_NONE;
+}
+
+static Holder *find_holder(Holder *found, uint32_t *count, uint32_t owner, int32_t device) {
+  for (uint32_t place = owner * 31 + (uint32_t)device;; place++) {
+    Holder *holder = &found[place & (kMostOwners - 1)];
+    if (holder->blocks && holder->owner == owner && holder->device == device) return holder;
+    if (holder->blocks) continue;
+    // Room is left for nobody's blocks on each device.
+    if (++*count > kMostOwners / 2 && owner != NOBODY) {
+      return find_holder(found, count, NOBODY, device);
+    }
+    holder->owner = owner;
+    holder->device = device;
+    return holder;
+  }
+}
+
+static PyObject *owner_name(uint32_t owner) {
+  if (owner == kBefore) return PyUnicode_FromString("(before the start)");
+  char text[256];
+  if (text_copy(holders.serial, owner, text, sizeof text)) {
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+  }
+  PyObject *name = string_of_id(holders.serial, owner);
+  return name ? name : PyUnicode_FromString("(unknown)");
+}
+
+PyObject *holders_list(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing)) {
+  static Holder found[kMostOwners];  // the GIL is held: nobody else is here
+  memset(found, 0, sizeof found);
+  uint32_t count = 0;
+  holders_lock();
+  for (uint32_t i = 0; holders.blocks && i <= holders.mask; i++) {
+    const Block *block = &holders.blocks[i];
+    if (block->bytes == 0) continue;
+    Holder *holder = find_holder(found, &count, block->owner, block->device);
+    holder->blocks++;
+    holder->bytes += block->bytes;
+  }
+  holders_unlock();
+  PyObject *list = PyList_New(0);
+  for (uint32_t i = 0; list && i < kMostOwners; i++) {
+    if (found[i].blocks == 0) continue;
+    PyObject *row = Py_BuildValue("(NiKL)", owner_name(found[i].owner), found[i].device,
+                                  (unsigned long long)found[i].blocks, (long long)found[i].bytes);
+    if (row == NULL || PyList_Append(list, row) != 0) Py_CLEAR(list);
+    Py_XDECREF(row);
+  }
+  return list;
+}
