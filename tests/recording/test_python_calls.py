@@ -431,13 +431,17 @@ def test_without_a_place_in_sys_monitoring_stacks_are_sampled(program: Program) 
 def test_samples(program: Program) -> None:
     program.run("""
         import threading
+        from strobe.record import recorder
         def busy(): return sum(range(200))
+        def called():
+            with recorder.core.source_span("outer", 1), recorder.core.source_span("inner", 1):
+                busy()
         def run():
             profiler = strobe.Profiler(output=OUT, with_stack="sample", stack_rate_hz=200)
             with profiler:
                 # However slow the machine is, some rounds come by.
                 end = time.process_time() + 0.6
-                while time.process_time() < end: busy()
+                while time.process_time() < end: called()
                 child = os.fork()  # Python warns of threads, and warnings are errors here
                 if child == 0: os._exit(0)
                 assert os.waitpid(child, 0)[1] == 0
@@ -469,6 +473,12 @@ def test_samples(program: Program) -> None:
     )
     assert 0 < own_ns < program_ns
     assert f"for {own_ns / program_ns:.2%} of the program's processor time" in notes(recording)
+    # The operators that were seen, with what is inside them, know who called them.
+    operators = recording.spans().filter(pl.col("stack").is_not_null()).collect()
+    innermost = recording.stacks().collect()["frame"].gather(operators["stack"])
+    assert {"called", "busy"} & set(recording.frames().collect()["name"].gather(innermost))
+    assert Counter(operators["name"])["outer"] == Counter(operators["name"])["inner"] > 0
+    assert operators.height < recording.spans().collect().height
     graph = recording.flame()
     assert graph.source == "samples"
     assert graph.total_ns == samples["interval_ns"].sum()

@@ -30,7 +30,7 @@ from strobe.finalize.relations import (
     read_alive,
     within_memory,
 )
-from strobe.finalize.stacks import gather_calls, split_calls
+from strobe.finalize.stacks import gather_calls, sampled_stacks, split_calls
 from strobe.finalize.steps import steps_table
 from strobe.model.tables import CATEGORIES
 from strobe.model.text import escape
@@ -83,7 +83,8 @@ def build(
     derived = derive(spans, parent, unfinished, log, manifest)
     stacks_wanted = manifest.wants.get("stacks", {})
     calls, stacks = gather_calls(called, log, stacks_wanted, window.start_ns, window.end_ns)
-    table = merge(spans, parent, self_ns, unfinished, derived, calls)
+    sampled = sampled_stacks(stacks, spans, parent, log)
+    table = merge(spans, parent, self_ns, unfinished, derived, calls, sampled)
     with TableWriter(file_path(into, "spans"), file_schema("spans")) as writer:
         _write_spans(writer, table, log, progress)
     for name, columns in vars(stacks).items():

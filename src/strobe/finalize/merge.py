@@ -49,11 +49,12 @@ def merge(
     unfinished: NDArray[np.bool_],
     derived: Derived,
     calls: Calls,
+    sampled: Rows | None,
 ) -> Table:
-    """Put the calls between the other spans."""
+    """Put the calls between the other spans. Without calls, their stacks are the sampled ones."""
     if not len(calls.spans):
         derivations = (derived.phase, derived.module, derived.flops)
-        return Table(spans, parent, self_ns, unfinished, None, *derivations, None)
+        return Table(spans, parent, self_ns, unfinished, sampled, *derivations, None)
     first, count = len(spans), len(calls.spans)
     both = concatenate([spans, calls.spans])
     order = np.lexsort((-both.dur_ns, both.start_ns))

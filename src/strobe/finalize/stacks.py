@@ -22,6 +22,7 @@ from strobe.model.tables import CATEGORIES
 from strobe.store.parquet import Column
 
 _PYTHON = CATEGORIES.index("python")
+_OPERATORS = [CATEGORIES.index(name) for name in ("operator", "backward", "communication")]
 _LANE_ENDING = " (Python)"
 
 Rows = NDArray[np.int64]
@@ -105,6 +106,43 @@ def gather_calls(
         samples=_samples(log, path[:first], start_ns, end_ns if with_samples else -1),
     )
     return Calls(calls, unfinished, parent, self_ns, path[first:], lane_of), tables
+
+
+def sampled_stacks(stacks: Stacks, spans: Gathered, parent: Rows, log: Log) -> Rows | None:
+    """Return the stack that each operator was called from, -1 where no sample tells; None for none.
+
+    A sample tells it of the operators that were open in its thread and of all inside them: Python
+    does not go on before they end.
+    """
+    time_ns, lane, stack = (
+        np.asarray(stacks.samples[key]) for key in ("start_ns", "lane", "stack")
+    )
+    if len(time_ns) == 0:
+        return None
+    is_operator = np.isin(spans.category, _OPERATORS) & _on_host(spans)
+    is_inner = is_operator & (parent >= 0) & is_operator[parent]
+    outermost = np.where(is_inner, parent, np.arange(len(spans)))
+    while not np.array_equal(outermost, further := outermost[outermost]):
+        outermost = further
+    thread_of = _threads(log)
+    rows = np.flatnonzero(is_operator & np.isin(thread_of[spans.lane], thread_of[lane]))
+    operators = spans.take(rows)
+    operators.lane = thread_of[operators.lane]
+    inside = innermost_open(time_ns, thread_of[lane], operators)
+    seen = inside >= 0
+    found = np.full(len(spans), -1, np.int64)
+    found[outermost[rows[inside[seen]]]] = stack[seen]
+    return np.where(is_operator, found[outermost], -1)
+
+
+def _threads(log: Log) -> NDArray[np.int32]:
+    """Return a number of the thread of each lane; a thread that nobody knows is one of its own."""
+    numbers: dict[Any, int] = {}
+    keys = [
+        (lane["pid"], place if lane["tid"] is None else lane["tid"], lane["tid"] is None)
+        for place, lane in enumerate(log.lanes)
+    ]
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int32)
 
 
 def _cut(calls: Gathered, start_ns: int, end_ns: int) -> tuple[Gathered, NDArray[np.bool_]]:
