@@ -179,8 +179,12 @@ ALLOCATIONS = _table(
 MEMORY_LINES = _table(
     "memory_lines",
     "One row per line of Python and moment: what it had allocated and was still held then "
-    "(memory_lines of the profiler). The largest 1000 of each moment, the first first.",
-    moment=("string", "`start`, `peak` as far as it was seen, `stop`, or `out of memory`"),
+    "(memory_lines of the profiler). The largest 1000 of each moment, 100 of a look in between; "
+    "the first first.",
+    moment=(
+        "string",
+        "`start`, `peak` as far as it was seen, `look` now and then, `stop`, or `out of memory`",
+    ),
     start_ns=("int64", "when that was"),
     file=("string", "path of the source, null for all further lines together"),
     line=("int64", "its line, null for all further lines together"),

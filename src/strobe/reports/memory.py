@@ -18,7 +18,7 @@ from strobe.model.marks import OUT_OF_MEMORY
 from strobe.reports.numbers import format_bytes, format_count, format_ns, format_share
 from strobe.reports.text import new_table, printable
 
-_BARS = " ▁▂▃▄▅▆▇█"
+_BARS = "_▁▂▃▄▅▆▇█"
 _WIDEST, _OWNERS_WIDTH = 100, 16
 # Counters that are memory of the process, as the system or Python tells.
 _OF_PROCESS = ("process resident bytes", "process unique bytes", "python traced bytes")
@@ -62,7 +62,7 @@ def _print(memory: Memory, top: int, console: Console) -> None:
         console.print(_held_table(memory, allocated, held, where, top))
     for moment in ("peak", OUT_OF_MEMORY):
         for (_,), lines in memory.lines.filter(pl.col("moment") == moment).group_by(["pid"]):
-            console.print(_lines_table(lines, moment, memory.start_ns, top))
+            console.print(_lines_table(memory, lines, moment, top))
     grown = _grown(memory.lines)
     if grown.height:
         console.print(_grown_table(grown, top))
@@ -144,22 +144,35 @@ def _held_table(
     return table
 
 
-def _lines_table(lines: pl.DataFrame, moment: str, start_ns: int, top: int) -> Table:
+def _lines_table(memory: Memory, lines: pl.DataFrame, moment: str, top: int) -> Table:
     first = lines.row(0, named=True)
-    title = f"lines of Python, at {moment} ({format_ns(first['start_ns'] - start_ns)})"
-    table = new_table(title, "line", "blocks", "bytes", "share")
+    title = f"lines of Python, at {moment} ({format_ns(first['start_ns'] - memory.start_ns)})"
+    table = new_table(title, "line", "blocks", "bytes", "share", "over time")
+    mine = memory.lines.filter(pl.col("pid") == first["pid"])
+    times = mine.select("start_ns").unique().sort("start_ns")
     for row in lines.head(top).iter_rows(named=True):
         table.add_row(
             Text(_place(row["file"], row["line"])),
             format_count(row["blocks"]),
             format_bytes(row["bytes"]),
             format_share(row["bytes"] / first["held_bytes"] if first["held_bytes"] else None),
+            Text(_bars(_curve(memory, _line_over_time(mine, times, row), "bytes", _OWNERS_WIDTH))),
         )
+    held, most = format_bytes(first["held_bytes"]), format_bytes(first["peak_bytes"])
     table.caption = (
-        f"share: of the {format_bytes(first['held_bytes'])} that Python had allocated since "
-        f"tracing began and held then; the most until then was {format_bytes(first['peak_bytes'])}"
+        f"share: of the {held} that Python had allocated since tracing began and held then; the "
+        f"most until then was {most}; over time: of each its own most"
     )
     return table
+
+
+def _line_over_time(
+    lines: pl.DataFrame, times: pl.DataFrame, line: dict[str, object]
+) -> pl.DataFrame:
+    """Return what a line held at each moment that was taken down; 0 where it was not among them."""
+    same = pl.col("file").eq_missing(line["file"]) & pl.col("line").eq_missing(line["line"])
+    of_line = lines.filter(same).group_by("start_ns").agg(pl.max("bytes"))
+    return times.join(of_line, on="start_ns", how="left").fill_null(0).sort("start_ns")
 
 
 def _grown(lines: pl.DataFrame) -> pl.DataFrame:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python's allocations by line, by tracemalloc: at the start, at the peak and at the end."""
+"""Python's allocations by line, by tracemalloc: at the start, the peak, the end, and between."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ from typing import Any
 from strobe.sources.host.rates import Counters
 from strobe.sources.host.sampler import Group
 
-# Lines of one moment that are kept; what the others hold is kept as a sum.
-_MOST_LINES = 1000
+# Lines of one moment that are kept, and of a look in between; the others are kept as a sum.
+_MOST_LINES, _MOST_OF_A_LOOK = 1000, 100
+# Looks that are kept: when there are more, every second one goes, and they are as much rarer.
+_MOST_LOOKS = 64
+# The program stands still while a moment is taken down: a twentieth of the time at most.
+_LOOK_EVERY_NS, _MOST_SHARE = 1_000_000_000, 0.05
 # The peak is taken anew when it has grown by this much.
 _GROWTH, _GROWTH_BYTES = 1.1, 1 << 20
 # What tracemalloc itself needs where a moment can be taken down at next to no cost.
@@ -33,6 +37,9 @@ class Lines:
         self._start = _take("start")
         self._peak = self._start
         self._stood_out: dict[str, Any] | None = None
+        self._looks: list[dict[str, Any]] = []
+        self._pause_ns = _LOOK_EVERY_NS
+        self._next_ns = time.monotonic_ns() + self._pause_ns
         self._is_closed = False
 
     def group(self) -> Group:
@@ -54,7 +61,7 @@ class Lines:
 
     def write(self, path: Path) -> None:
         """Write what was held at each moment, the end included."""
-        moments = [self._start, self._peak | {"moment": "peak"}]
+        moments = [self._start, self._peak | {"moment": "peak"}, *self._looks]
         if tracemalloc.is_tracing() and not self._is_closed:  # unless the program has stopped it
             end = _take("stop")
             moments.append(end)
@@ -74,8 +81,21 @@ class Lines:
             return
         now, _ = tracemalloc.get_traced_memory()
         self._counters.value("python traced bytes", now)
-        if now > self._peak["bytes"] * _GROWTH + _GROWTH_BYTES:
-            self._peak = _take("peak")
+        began_ns = time.monotonic_ns()
+        is_peak = now > self._peak["bytes"] * _GROWTH + _GROWTH_BYTES
+        if is_peak or began_ns >= self._next_ns:
+            taken = _take("look")
+            if is_peak:
+                self._peak = taken
+            self._looks.append(_shortened(taken))
+            self._thin_out()
+            now_ns = time.monotonic_ns()
+            self._next_ns = now_ns + max(self._pause_ns, round((now_ns - began_ns) / _MOST_SHARE))
+
+    def _thin_out(self) -> None:
+        if len(self._looks) > _MOST_LOOKS:
+            self._looks = self._looks[::2]
+            self._pause_ns *= 2
 
 
 def _take(moment: str) -> dict[str, Any]:
@@ -89,8 +109,9 @@ def _take(moment: str) -> dict[str, Any]:
     ]
     rest = found[_MOST_LINES:]
     if rest:
-        size, count = sum(each.size for each in rest), sum(each.count for each in rest)
-        lines.append((None, None, size, count))
+        lines.append(
+            (None, None, sum(each.size for each in rest), sum(each.count for each in rest))
+        )
     return {
         "moment": moment,
         "start_ns": time.monotonic_ns(),
@@ -98,3 +119,11 @@ def _take(moment: str) -> dict[str, Any]:
         "peak_bytes": peak,
         "lines": lines,
     }
+
+
+def _shortened(moment: dict[str, Any]) -> dict[str, Any]:
+    lines, rest = moment["lines"][:_MOST_OF_A_LOOK], moment["lines"][_MOST_OF_A_LOOK:]
+    if rest:
+        size, blocks = (sum(line[place] for line in rest) for place in (2, 3))
+        lines = [*lines, (None, None, size, blocks)]
+    return {**moment, "lines": lines}
