@@ -354,6 +354,10 @@ def test_data_loading(workers: int, tmp_path: Path) -> None:
         ("DataLoader(Squares)", number, 4) for number in range(3)
     ]
     assert batches["worker"].to_list() == ([0, 1, 0] if workers else [None] * 3)
+    # Two for each worker are fetched ahead.
+    assert all((ready is not None and ready <= 4) == bool(workers) for ready in batches["queue"])
+    assert recording.workers()["batches"].to_list() == ([2, 1] if workers else [])
+    assert recording.workers()["cpu_ns"].null_count() == 0
     assert spans[batches["span"].to_list()].equals(waits[:3])
     assert batches["fetch_ns"].null_count() == 0
     assert batches["fetch_ns"].sum() >= fetched["dur_ns"].sum()

@@ -56,6 +56,26 @@ def loader_summary(batches: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def worker_summary(batches: pl.DataFrame) -> pl.DataFrame:
+    """One row per loader and worker of which a fetch was seen, by number.
+
+    Columns: loader; worker; batches that it fetched; fetch_ns, collate_ns, cpu_ns: what they took
+    in all, and of the processor; cpu_share: cpu_ns / fetch_ns, null where that is 0.
+    """
+    fetched = batches.filter(pl.col("worker").is_not_null(), pl.col("fetch_ns").is_not_null())
+    return (
+        fetched.group_by("loader", "worker")
+        .agg(
+            batches=pl.len().cast(pl.Int64),
+            **{name: pl.sum(name) for name in ("fetch_ns", "collate_ns", "cpu_ns")},
+        )
+        .with_columns(
+            cpu_share=pl.when(pl.col("fetch_ns") > 0).then(pl.col("cpu_ns") / pl.col("fetch_ns"))
+        )
+        .sort("loader", "worker")
+    )
+
+
 def _starved(batches: pl.DataFrame, steps: pl.DataFrame) -> tuple[int | None, int | None]:
     """Return how long the steps waited, and the time of the steps on the lanes that did."""
     ended = steps.filter(~pl.col("unfinished"), pl.col("dur_ns") > 0)

@@ -166,14 +166,31 @@ def loaders_table(loaders: pl.DataFrame, width: int) -> Table:
     return table
 
 
-def loaders_text(loaders: pl.DataFrame, steps: pl.DataFrame, *, width: int | None) -> str:
-    """Return the steps and the waits for data as text."""
+def workers_table(workers: pl.DataFrame) -> Table:
+    """Return what the workers of loaders did (Recording.workers)."""
+    table = new_table("workers", "loader", "worker", "batches", "fetch", "collate", "cpu", "share")
+    for row in workers.iter_rows(named=True):
+        times = (format_ns(row[name]) for name in ("fetch_ns", "collate_ns", "cpu_ns"))
+        counts = (format_count(row[name]) for name in ("worker", "batches"))
+        table.add_row(
+            Text(printable(row["loader"])), *counts, *times, format_share(row["cpu_share"])
+        )
+    table.caption = "fetch, collate, cpu: in all; share: of fetch with the processor"
+    return table
+
+
+def loaders_text(
+    loaders: pl.DataFrame, workers: pl.DataFrame, steps: pl.DataFrame, *, width: int | None
+) -> str:
+    """Return the steps, the waits for data and the workers as text."""
     console = Console(width=width, file=io.StringIO(), highlight=False)
     with console.capture() as captured:
         if steps.height:
             console.print(steps_table(steps))
         if loaders.height:
             console.print(loaders_table(loaders, console.width))
+            if workers.height:
+                console.print(workers_table(workers))
         else:
             console.print("no batches here: wrap the loader, as in strobe.watch(loader)")
     return captured.get()

@@ -216,6 +216,16 @@ class Recording:
 
         return loader_summary(self.batches().collect(), self.steps().collect())
 
+    def workers(self) -> pl.DataFrame:
+        """What the workers of loaders did: one row per loader and worker, as far as it was seen.
+
+        Columns: loader, worker, batches; fetch_ns, collate_ns and cpu_ns of these in all;
+        cpu_share, the part of fetch_ns in which it had the processor.
+        """
+        from strobe.analysis.loading import worker_summary
+
+        return worker_summary(self.batches().collect())
+
     def counter_summary(self) -> pl.DataFrame:
         """What counters were at: name, pid, values (how many), mean, min, max, last."""
         from strobe.analysis.counters import counter_summary
@@ -307,7 +317,8 @@ class Recording:
         from strobe.reports.text import counters_text, loaders_text, summary_text
 
         if by == "loader":
-            return loaders_text(self.loaders().head(top), self.step_statistics(), width=width)
+            loaders, workers = self.loaders().head(top), self.workers().head(top)
+            return loaders_text(loaders, workers, self.step_statistics(), width=width)
         if by == "counter":
             return counters_text(self.counter_summary(), width=width)
 

@@ -8,6 +8,9 @@ from typing import Any
 
 from strobe.record import recorder
 
+QUEUE_COUNTER = "DataLoader queue"
+"""Batches that were ready when one was asked for."""
+
 
 class Names:
     """Names of loaders: their kind and the class of their dataset, numbered where it is not one."""

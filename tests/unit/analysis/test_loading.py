@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from strobe.analysis.loading import loader_summary
+from strobe.analysis.loading import loader_summary, worker_summary
 from strobe.store.tables import empty
 
 
@@ -61,3 +61,18 @@ def test_without_steps_there_is_no_share() -> None:
 
 def test_no_batches_no_rows() -> None:
     assert loader_summary(batches(), steps((0, 0, 10))).is_empty()
+
+
+def test_workers_and_how_much_of_the_processor_they_had() -> None:
+    names = ("loader", "worker", "fetch_ns", "collate_ns", "cpu_ns")
+    rows = [("a", 1, 10, 1, 5), ("a", 0, 8, 2, 8), ("a", 1, 10, 1, 10), ("a", None, 9, 9, 9)]
+    rows += [("b", 0, None, None, None), ("c", 0, 0, 0, 0)]
+    fetched = [dict(zip(names, row, strict=True)) for row in rows]
+
+    found = worker_summary(pl.DataFrame(fetched, schema=empty("batches").schema))
+
+    assert found.rows() == [
+        ("a", 0, 1, 8, 2, 8, 1.0),
+        ("a", 1, 2, 20, 2, 15, 0.75),
+        ("c", 0, 1, 0, 0, 0, None),
+    ]

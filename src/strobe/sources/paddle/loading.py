@@ -15,7 +15,7 @@ from typing import Any
 
 from strobe.model.tables import CATEGORIES
 from strobe.record import batches, recorder
-from strobe.sources.loaders import Names, NotedQueue, Timed
+from strobe.sources.loaders import QUEUE_COUNTER, Names, NotedQueue, Timed
 from strobe.sources.patches import Patches
 
 _DATA_LOADING = CATEGORIES.index("data_loading")
@@ -119,17 +119,34 @@ def _numbered(original: _Function) -> _Function:
 def _noted_next(original: _Function) -> _Function:
     @wraps(original)
     def __next__(self: Any) -> Any:
+        ready = _ready(self)
+        if ready is not None:
+            recorder.core.counter(QUEUE_COUNTER, ready)
         since_ns = recorder.core.clock_ns()
         batch = original(self)
         number = vars(self).get(_NUMBER)
         name = _names.of(getattr(self, "_dataset", None))
         producer = None if number is None else _producer(self, number)
-        batches.arrived(name, since_ns, number=number, producer=producer)
+        batches.arrived(name, since_ns, number=number, producer=producer, queue=ready)
         if number is not None:
             vars(self)[_NUMBER] = number + 1
         return batch
 
     return __next__
+
+
+def _ready(iterator: Any) -> int | None:
+    """Return how many batches are there, None where there are no workers or it cannot be told.
+
+    Each that has come from the workers has its structure in a list until it is handed out, however
+    many queues of Paddle's it passes meanwhile.
+    """
+    try:
+        if len(iterator._places) != 1:
+            return None  # several batches at once
+        return len(iterator._structure_infos) + int(iterator._data_queue.qsize())
+    except (AttributeError, NotImplementedError, OSError, ValueError):
+        return None  # no workers; macOS cannot count a queue; closed meanwhile
 
 
 def _producer(iterator: Any, number: int) -> tuple[int, int] | None:

@@ -16,10 +16,8 @@ from typing import Any
 
 from strobe.model.tables import CATEGORIES
 from strobe.record import batches, recorder
-from strobe.sources.loaders import Names, NotedQueue, Timed
+from strobe.sources.loaders import QUEUE_COUNTER, Names, NotedQueue, Timed
 from strobe.sources.patches import Patches
-
-QUEUE_COUNTER = "DataLoader queue"
 
 _DATA_LOADING = CATEGORIES.index("data_loading")
 _FETCH = "torch.utils.data._utils.fetch"
