@@ -507,6 +507,30 @@ def test_forked_children_are_recorded(program: Program) -> None:
     assert ended.filter(pl.col("name") == "parent").height == 1
 
 
+@pytest.mark.skipif(not hasattr(sys, "_strobe_hook"), reason="strobe.pth is not installed")
+def test_started_children_are_recorded(program: Program) -> None:
+    program.run("""
+        import multiprocessing, subprocess
+        import json
+        CODE = "def started(): pass\\nfor _ in range(3): started()"
+        if __name__ == "__main__":
+            with strobe.Profiler(output=OUT, with_stack=True):
+                subprocess.run([sys.executable, "-c", CODE], check=True)
+                spawn = multiprocessing.get_context("spawn")
+                child = spawn.Process(target=json.loads, args=("[1]",))
+                child.start()
+                child.join()
+                assert child.exitcode == 0
+            assert "STROBE_STACKS" not in os.environ
+            subprocess.run([sys.executable, "-c", CODE], check=True)  # nobody records
+    """)
+
+    rows = calls(program.open()).filter(~pl.col("unfinished"))
+    assert rows.filter(pl.col("name") == "started").height == 3
+    assert rows.filter(pl.col("name") == "loads", pl.col("module") == "json").height == 1
+    assert rows["pid"].n_unique() == 3
+
+
 @pytest.mark.skipif(not MONITORING, reason="a profile function in C cannot be seen from Python")
 def test_a_child_that_outlives_the_recording_loses_its_hooks(program: Program) -> None:
     printed = program.run("""

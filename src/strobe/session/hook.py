@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What strobe.pth calls when Python starts with STROBE_OPTIONS set: profile this program, or not.
 
+Also where a profiled program that records its calls has started this one (STROBE_STACKS).
+
 A process whose parent is profiled records into the parent's recording. One of another rank, and one
 that a launcher started, makes a recording of its own. Launchers and helpers make none.
 """
@@ -68,10 +70,12 @@ def start() -> None:
     try:
         if os.environ.get(_OPTIONS_VARIABLE):
             _start()
+        elif not is_helper(find_program()):
+            _follow_stacks()
         _import()
     except Exception as error:  # the program is not ours: it must run, profiled or not
-        ours = (_OPTIONS_VARIABLE, _PARENT_VARIABLE, IMPORT_VARIABLE, recorder.CONTROL_VARIABLE)
-        for variable in ours:
+        ours = (_OPTIONS_VARIABLE, _PARENT_VARIABLE, IMPORT_VARIABLE)
+        for variable in (*ours, recorder.CONTROL_VARIABLE, recorder.STACKS_VARIABLE):
             os.environ.pop(variable, None)  # its children would only say it again
         reason = " ".join(str(error).split()) or type(error).__name__
         show(f"{reason}; this program is not profiled")
@@ -82,6 +86,14 @@ def when_imported(framework: str, action: Callable[[], None]) -> None:
     from strobe.sources import manager
 
     manager.when_imported(framework, action)
+
+
+def _follow_stacks() -> None:
+    """Record Python's calls as the process that started this one does, if it does."""
+    if os.environ.get(recorder.STACKS_VARIABLE) and recorder.core.directory() is not None:
+        from strobe.sources.python_calls.source import source
+
+        source.follow_parent()
 
 
 def _import() -> None:
@@ -127,9 +139,13 @@ def _start() -> None:
     options = read_options(os.environ[_OPTIONS_VARIABLE])
     program = find_program()
     rank = find_place().rank
-    if is_helper(program) or (not is_launcher(program) and _is_profiled_by_parent(rank)):
-        return  # to follow the parent, importing the recorder was enough
-    for variable in (_PARENT_VARIABLE, recorder.CONTROL_VARIABLE):
+    if is_helper(program):
+        return
+    if not is_launcher(program) and _is_profiled_by_parent(rank):
+        # To record its spans, importing the recorder was enough.
+        _follow_stacks()
+        return
+    for variable in (_PARENT_VARIABLE, recorder.CONTROL_VARIABLE, recorder.STACKS_VARIABLE):
         os.environ.pop(variable, None)
     if is_launcher(program):
         return

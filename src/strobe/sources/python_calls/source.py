@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,7 @@ class PythonCallsSource:
             return
         self._watch_forks()
         self._problem = None
+        os.environ[recorder.STACKS_VARIABLE] = json.dumps(asdict(stacks))
         if stacks.traced:
             self._trace(stacks)
         rate_hz = stacks.rate_hz or (_FALLBACK_HZ if self._problem else 0.0)
@@ -132,7 +135,20 @@ class PythonCallsSource:
         samples = self._pause_sampling()
         self._sampling = False
         self._wants = Stacks()
+        os.environ.pop(recorder.STACKS_VARIABLE, None)
         return calls, samples
+
+    def follow_parent(self) -> None:
+        """In a process that was started, not forked: record what the one that started it does."""
+        try:
+            told = json.loads(os.environ.get(recorder.STACKS_VARIABLE, ""))
+            told |= {name: tuple(told[name]) for name in ("include", "exclude")}
+            stacks = Stacks(**told)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return  # of another version of strobe
+        self.open(Wants(stacks=stacks), Path())
+        if self._tracing:
+            recorder.core.calls_after_fork()  # the parent will not say when it stops
 
     def _pause_sampling(self) -> dict[str, int]:
         return recorder.core.sampler_stop() if self._sampling else {}
