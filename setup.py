@@ -9,9 +9,9 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 
-def sources(directory: str) -> list[str]:
-    """Return the C files of a directory; SystemExit if it has none."""
-    found = sorted(str(path) for path in Path(directory).glob("*.c"))
+def sources(directory: str, name: str = "") -> list[str]:
+    """Return the C files of a directory whose names begin so; SystemExit if it has none."""
+    found = sorted(str(path) for path in Path(directory).glob(f"{name}*.c"))
     if not found:
         raise SystemExit(f"{directory}: no C sources found; build from a full copy of the project")
     return found
@@ -21,7 +21,6 @@ def extensions() -> list[Extension]:
     """Return the C extensions; build_backend/strobe_build.py decides whether they are built."""
     core = sources("native/core")
     writers = sources("native/exporters")
-    readers = sources("native/importers")
     headers = sorted(str(path) for path in Path("native").rglob("*.h"))
     flags = ["-std=c11", "-O2", "-fvisibility=hidden", "-pthread"]
     return [
@@ -50,7 +49,14 @@ def extensions() -> list[Extension]:
         ),
         Extension(
             "strobe.importers._wire",
-            readers,
+            sources("native/importers", "wire"),
+            include_dirs=["native/importers"],
+            depends=headers,
+            extra_compile_args=flags,
+        ),
+        Extension(
+            "strobe.importers._json",
+            sources("native/importers", "json"),
             include_dirs=["native/importers"],
             depends=headers,
             extra_compile_args=flags,

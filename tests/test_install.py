@@ -17,6 +17,7 @@ EXTENSIONS = [
     "strobe.record._core",
     "strobe.analysis._kernels",
     "strobe.exporters._writers",
+    "strobe.importers._json",
     "strobe.importers._wire",
 ]
 BUILD = os.environ.get("STROBE_BUILD", "auto")

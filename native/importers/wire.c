@@ -198,6 +198,10 @@ Outcome wire_number(const Messages *in, int64_t cells, int64_t *table, int64_t *
     }
     const uint8_t *bytes = absent ? in->bytes : in->bytes + begin;
     int64_t length = absent ? 0 : in->end[row] - begin;
+    if (row > 0 && is_same(in, row - 1, bytes, length)) {  // there are columns of one text
+      code[row] = code[row - 1];
+      continue;
+    }
     uint64_t cell = hash_bytes(bytes, length) & (uint64_t)(cells - 1);
     while (table[cell] >= 0 && !is_same(in, first[table[cell]], bytes, length)) {
       cell = (cell + 1) & (uint64_t)(cells - 1);

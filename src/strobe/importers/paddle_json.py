@@ -16,15 +16,20 @@ that strobe wrote (with baseTimeNanoseconds) are exact.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from strobe.analysis.nesting import nest
 from strobe.errors import FormatError
 from strobe.importers.events import Events, Int32, Int64
+from strobe.importers.json_rows import Batch, JsonFile
 from strobe.importers.paddle import (
     EVENT_TYPES,
     MEMORY_TYPES,
@@ -34,6 +39,7 @@ from strobe.importers.paddle import (
     Trace,
     to_events,
 )
+from strobe.importers.wire import Ranges
 
 _HEAD_BYTES = 4096
 _FINE_NS = 4_000_000_000
@@ -42,68 +48,46 @@ _THREAD = re.compile(r"(-?\d{1,18})(?:\(.*\))?")
 _ON_DEVICE = tuple(EVENT_TYPES.index(name) for name in ("Kernel", "Memcpy", "Memset"))
 _RUNTIME = EVENT_TYPES.index("CudaRuntime")
 _HEX = "0x"
-_MOST_MICROS = float(1 << 51)
-_MORE = (EVENT_TYPES.index("Operator"), _RUNTIME, *_ON_DEVICE)
-"""What may have more arguments than times."""
+_MOST_NS = (1 << 51) * 1000
+_LASTING, _INSTANT = 0, 1
+_FIRST_OF_MEMORY = 1000
+_KINDS = {
+    **{name: number for number, name in enumerate(EVENT_TYPES)},
+    **{name: _FIRST_OF_MEMORY + number for number, name in enumerate(MEMORY_TYPES)},
+}
+"""What categories stand for: a type of an event, or of an allocation."""
+
+_EVENT = ("name", "ph", "cat", "pid", "tid", "ts", "dur", "args")
+_INTEGERS = {
+    "context": "context",
+    "dynamic_shared_memory": "shared memory",
+    "registers_per_thread": "registers per thread",
+    "num_bytes": "bytes",
+    "value": "value",
+}
+"""Of device events, as the protobuf's reader names them, and as they are written here."""
+_FRACTIONS = {
+    "blocks_per_sm": "blocks per SM",
+    "warps_per_sm": "warps per SM",
+    "occupancy": "theoretical achieved occupancy %",
+}
+_SIZES = ("block", "grid")
+_MEMORY = (
+    *("increase_bytes", "current_allocated", "current_reserved"),
+    *("peak_allocated", "peak_reserved"),
+)
+_ARGUMENTS = (
+    *("start_time", "end_time", "correlation id", "input_shapes", "input_dtypes", "callstack"),
+    *("place", "addr", *_MEMORY, *_INTEGERS.values(), *_FRACTIONS.values(), *_SIZES),
+)
 
 
-class _Times(msgspec.Struct, kw_only=True, gc=False):
-    """All that most events have beside their name and type."""
-
-    start_time: str = ""
-    end_time: str = ""
-
-
-class _Arguments(_Times, kw_only=True):
-    correlation: int = msgspec.field(default=-1, name="correlation id")
-    context: int = 0
-    stream: int = 0
-    device: int = 0
-    grid: list[int] = []
-    block: list[int] = []
-    shared_memory: int = msgspec.field(default=0, name="shared memory")
-    registers: int = msgspec.field(default=0, name="registers per thread")
-    blocks_per_sm: float = msgspec.field(default=0.0, name="blocks per SM")
-    warps_per_sm: float = msgspec.field(default=0.0, name="warps per SM")
-    occupancy: float = msgspec.field(default=0.0, name="theoretical achieved occupancy %")
-    bytes: int = 0
-    value: int = 0
-    place: str = ""
-    addr: str | int = 0
-    increase_bytes: int = 0
-    current_allocated: int = 0
-    current_reserved: int = 0
-    peak_allocated: int = 0
-    peak_reserved: int = 0
-    input_shapes: dict[str, list[list[int]]] = {}
-    input_dtypes: dict[str, list[str]] = {}
-    callstack: str = ""
-
-
-_NO_ARGUMENTS = msgspec.Raw(b"{}")
-_NO_TIMES = _Times()
-_read_times = msgspec.json.Decoder(_Times).decode
-_read_arguments = msgspec.json.Decoder(_Arguments).decode
-
-
-class _Event(msgspec.Struct, kw_only=True, gc=False):
-    name: str = ""
-    ph: str = ""
-    cat: str = ""
-    pid: int | str = 0
-    tid: int | str = 0
-    ts: float = 0.0
-    dur: float = 0.0
-    args: msgspec.Raw = _NO_ARGUMENTS
-
-
-class _File(msgspec.Struct, kw_only=True):
+class _Head(msgspec.Struct, kw_only=True):
     schemaVersion: str = ""
     span_index: str | int | None = None
     span_indx: str | int | None = None
     deviceProperties: list[dict[str, Any]] = []
     baseTimeNanoseconds: int | None = None
-    traceEvents: list[_Event]
     ExtraInfo: dict[str, str] = {}
 
 
@@ -124,235 +108,308 @@ def read_trace(path: Path) -> Trace:
     Raises FormatError where it is damaged or no such file, OSError where it cannot be read.
     """
     try:
-        content = msgspec.json.decode(path.read_bytes(), type=_File)
+        with path.open("rb") as stream:
+            return _read(JsonFile(path, stream))
     except msgspec.MsgspecError as error:
         raise FormatError(path, "content", f"no trace of Paddle's ({error})") from None
-    except (RecursionError, UnicodeDecodeError) as error:
-        raise FormatError(path, "content", f"not JSON ({type(error).__name__})") from None
-    if not content.schemaVersion:
-        raise FormatError(path, "schemaVersion", "no trace of Paddle's (it has its version here)")
-    try:
-        return _Reader(path, content).read()
-    except msgspec.MsgspecError as error:
-        raise FormatError(path, "args", f"no trace of Paddle's ({error})") from None
     except (OverflowError, ValueError) as error:
-        raise FormatError(path, "traceEvents", f"a number that cannot be ({error})") from None
+        raise FormatError(path, "content", f"a value that cannot be ({error})") from None
 
 
-class _Names:
-    """The texts of a file, each once."""
-
-    def __init__(self) -> None:
-        self._places: dict[str, int] = {}
-
-    def number(self, text: str) -> int:
-        return self._places.setdefault(text, len(self._places))
-
-    def shown(self, text: str) -> int:
-        """Return the number of a name without the duration that stands behind it."""
-        cut = text.rfind("[") if text.endswith("]") else -1
-        text = text[:cut] if cut >= 0 else text
-        return self._places.setdefault(text, len(self._places))
-
-    @property
-    def texts(self) -> list[str]:
-        return list(self._places)
+def _read(file: JsonFile) -> Trace:
+    reader = _Reader(file)
+    wanted = _Head.__struct_fields__
+    for batch in file.batches("traceEvents", head=wanted, outer=_EVENT, inner=_ARGUMENTS):
+        reader.add(batch)
+    told = (b'"%b":%b' % (name.encode(), value) for name, value in file.head.items())
+    head = msgspec.json.decode(b"{%b}" % b",".join(told), type=_Head)
+    if not head.schemaVersion:
+        reason = "no trace of Paddle's (it has its version here)"
+        raise FormatError(file.path, "schemaVersion", reason)
+    return reader.trace(head)
 
 
-class _Rows(NamedTuple):
-    """Events of one sort: what they are, and their arguments."""
+class _Numbers(dict[bytes, int]):
+    """What JSON values stand for; each distinct one is looked at once in a file."""
 
-    events: list[_Event]
-    kind: Int64
-    args: list[Any]
-    """_Times, or _Arguments where there may be more."""
+    def __init__(self, file: JsonFile, meaning: Callable[[bytes], int]) -> None:
+        super().__init__()
+        self._file = file
+        self._meaning = meaning
+
+    def __missing__(self, text: bytes) -> int:
+        number = self[text] = self._meaning(text)
+        return number
+
+    def of(self, values: Ranges) -> Int64:
+        code, texts = self._file.distinct(values)
+        found: Int64 = np.array([self[text] for text in texts], np.int64)[code]
+        return found
+
+
+class _Texts(dict[Any, int]):
+    """Distinct values in the order of their first use."""
+
+    def number(self, value: Any) -> int:
+        return self.setdefault(value, len(self))
+
+
+@dataclass(frozen=True)
+class _Some:
+    """Some of the events of a batch."""
+
+    batch: Batch
+    rows: NDArray[np.intp]
+
+    def __getitem__(self, key: str) -> Ranges:
+        return self.batch[key][self.rows]
+
+
+_Columns = dict[str, NDArray[Any]]
 
 
 class _Reader:
-    def __init__(self, path: Path, content: _File) -> None:
-        self._path = path
-        self._content = content
-        self._names = _Names()
-        self._inputs: list[dict[str, Any]] = []
-        self._threads: dict[int | str, int] = {}
-        lasting = [event for event in content.traceEvents if event.ph == "X"]
-        types = {name: number for number, name in enumerate(EVENT_TYPES)}
-        kinds = np.array([types.get(event.cat, -1) for event in lasting], np.int64)
-        if (kinds < 0).any():
-            unknown = lasting[int(np.argmin(kinds))].cat
-            raise FormatError(path, "traceEvents", f"an event of unknown category {unknown!r}")
-        on_device = np.isin(kinds, _ON_DEVICE)
-        calls = kinds == _RUNTIME
-        plain = ~on_device & ~calls
-        self._exact = content.baseTimeNanoseconds is not None
-        self._device = self._chosen(lasting, kinds, np.flatnonzero(on_device))
-        # Calls of a runtime come after the other events of the host, as in the protobuf.
-        order = np.concatenate([np.flatnonzero(plain), np.flatnonzero(calls)])
-        self._host = self._chosen(lasting, kinds, order)
-        memory = {name: number for number, name in enumerate(MEMORY_TYPES)}
-        points = [event for event in content.traceEvents if event.ph == "i" and event.cat in memory]
-        numbers = np.array([memory[event.cat] for event in points], np.int64)
-        self._memory = _Rows(points, numbers, [_read_arguments(event.args) for event in points])
-        self._base_ns = self._find_base()
+    """Takes the batches of a file, and holds the columns of each sort of event."""
 
-    def _chosen(self, events: list[_Event], kinds: Int64, rows: Int64) -> _Rows:
-        picked, kind = [events[row] for row in rows.tolist()], kinds[rows]
-        more = np.isin(kind, _MORE).tolist()
-        if self._exact:  # the times are known
-            args = [
-                _read_arguments(event.args) if full else _NO_TIMES
-                for event, full in zip(picked, more, strict=True)
-            ]
-        else:
-            args = [
-                (_read_arguments if full else _read_times)(event.args)
-                for event, full in zip(picked, more, strict=True)
-            ]
-        return _Rows(picked, kind, args)
+    def __init__(self, file: JsonFile) -> None:
+        self._file = file
+        self._parts: dict[str, list[_Columns]] = defaultdict(list)
+        self._names, self._values = _Texts(), _Texts()
+        phases = {"X": _LASTING, "i": _INSTANT}
+        self._phase = _Numbers(file, lambda text: phases.get(_string(text), -1))
+        self._kind = _Numbers(file, lambda text: _KINDS.get(_string(text), -1))
+        self._name = _Numbers(file, lambda text: self._names.number(_string(b'"%b"' % text)))
+        self._text = _Numbers(file, lambda text: self._names.number(_string(text)))
+        self._value = _Numbers(file, self._values.number)
+        self._thread = _Numbers(file, lambda text: _thread(_plain(text)))
+        self._address = _Numbers(file, lambda text: _address(_plain(text)))
 
-    def _find_base(self) -> int:
-        """Return what to add to the times that count from the first event."""
-        base_ns = self._content.baseTimeNanoseconds
-        if base_ns is not None:
-            if not 0 <= base_ns < _MOST_MICROS * 1000:
-                raise FormatError(self._path, "baseTimeNanoseconds", f"{base_ns} is no time")
-            return base_ns
-        pairs = zip(self._host.events, self._host.args, strict=True)
-        first = [event.ts for event, args in pairs if args.start_time.startswith("0.000")]
-        return round(min(first, default=0.0)) * 1000
+    def add(self, batch: Batch) -> None:
+        """Take some events."""
+        phase, kind = self._phase.of(batch["ph"]), self._kind.of(batch["cat"])
+        lasting = phase == _LASTING
+        unknown = np.flatnonzero(lasting & ((kind < 0) | (kind >= _FIRST_OF_MEMORY)))
+        if len(unknown):
+            _, (category,) = self._file.distinct(batch["cat"][unknown[:1]])
+            reason = f"an event of unknown category {_string(category)!r}"
+            raise FormatError(self._file.path, "traceEvents", reason)
+        on_device = lasting & np.isin(kind, _ON_DEVICE)
+        for sort, chosen, more in (
+            ("host", lasting & ~on_device, self._of_host),
+            ("device", on_device, self._of_device),
+            ("memory", (phase == _INSTANT) & (kind >= _FIRST_OF_MEMORY), self._of_memory),
+        ):
+            rows = np.flatnonzero(chosen)
+            if len(rows) or not self._parts[sort]:
+                some = _Some(batch, rows)
+                columns = {"kind": kind[rows], **self._of_all(some), **more(some)}
+                self._parts[sort].append(columns)
 
-    def read(self) -> Trace:
-        content = self._content
-        host = self._read_host()
-        device = self._read_device(host)
-        memory = self._read_memory(host)
-        index = content.span_index if content.span_index is not None else content.span_indx
+    def _of_all(self, some: _Some) -> _Columns:
+        file = self._file
+        return {
+            "name": self._name.of(file.shorten(some["name"])).astype(np.int32),
+            "pid": self._thread.of(some["pid"]),
+            "tid": self._thread.of(some["tid"]),
+            "ts": file.numbers(some["ts"], 3, odd=_odd_micros),
+        }
+
+    def _times(self, some: _Some) -> _Columns:
+        file = self._file
+        return {
+            "dur": file.numbers(some["dur"], 3, odd=_odd_micros),
+            "low": file.numbers(some["start_time"], 3, b" us", absent=-1, odd=_odd_shown),
+            "high": file.numbers(some["end_time"], 3, b" us", absent=-1, odd=_odd_shown),
+            "correlation": file.numbers(some["correlation id"], absent=-1),
+        }
+
+    def _of_host(self, some: _Some) -> _Columns:
+        stack = np.where(some["callstack"].begin < 0, -1, self._text.of(some["callstack"]))
+        return {
+            **self._times(some),
+            "callstack": stack.astype(np.int32),
+            "shapes": self._value.of(some["input_shapes"]),
+            "dtypes": self._value.of(some["input_dtypes"]),
+        }
+
+    def _of_device(self, some: _Some) -> _Columns:
+        """Return the other numbers of device events, as the protobuf's reader names them."""
+        found = self._times(some)
+        found |= {name: self._file.numbers(some[key]) for name, key in _INTEGERS.items()}
+        found["static_shared_memory"] = np.zeros_like(found["value"])
+        for name, key in _FRACTIONS.items():
+            found[name] = self._decoded(some[key], float, 0.0)
+        found["occupancy"] /= 100
+        for name in _SIZES:
+            sizes = self._decoded(some[name], _three_sizes, (0, 0, 0)).reshape(-1, 3)
+            found |= {f"{name}_{letter}": sizes[:, at] for at, letter in enumerate("xyz")}
+        return found
+
+    def _decoded(self, values: Ranges, decode: Callable[[bytes], Any], absent: Any) -> NDArray[Any]:
+        code, texts = self._file.distinct(values)
+        return np.array([decode(text) if text else absent for text in texts] or [absent])[code]
+
+    def _of_memory(self, some: _Some) -> _Columns:
+        return {
+            "address": self._address.of(some["addr"]),
+            "place": self._text.of(some["place"]).astype(np.int32),
+            **{name: self._file.numbers(some[name]) for name in _MEMORY},
+        }
+
+    def trace(self, head: _Head) -> Trace:
+        """Return all that was taken."""
+        host, device, memory = (self._joined(sort) for sort in ("host", "device", "memory"))
+        calls = host["kind"] == _RUNTIME
+        if calls.any():  # they come after the other events of the host, as in the protobuf
+            order = np.concatenate([np.flatnonzero(~calls), np.flatnonzero(calls)])
+            host = {name: column[order] for name, column in host.items()}
+        clock = _Clock(self._file.path, head.baseTimeNanoseconds, host)
+        inputs, place = self._inputs(host)
+        events = _host_events(host, clock, place)
+        index = head.span_index if head.span_index is not None else head.span_indx
         return Trace(
-            version=content.schemaVersion,
+            version=head.schemaVersion,
             span_index=int(index or 0),
-            names=self._names.texts,
-            inputs=self._inputs,
-            host=host,
-            device=device,
-            memory=memory,
-            extra_info=content.ExtraInfo,
-            device_properties=content.deviceProperties,
+            device=_device_events(device, clock, events),
+            memory=_memory_events(memory, clock, events),
+            host=events,
+            names=list(self._names),
+            inputs=inputs,
+            extra_info=head.ExtraInfo,
+            device_properties=head.deviceProperties,
         )
 
-    def _times(self, rows: _Rows) -> tuple[Int64, Int64, Int64, Int64]:
+    def _joined(self, sort: str) -> _Columns:
+        parts = self._parts.pop(sort)
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def _inputs(self, host: _Columns) -> tuple[list[dict[str, Any]], Int32]:
+        """Return what operators were given, each pair of shapes and dtypes once, and which."""
+        place = np.full(len(host["shapes"]), -1, np.int32)
+        texts = list(self._values)
+        told = np.array([text not in (b"", b"{}") for text in texts] or [False])
+        rows = np.flatnonzero(told[host["shapes"]])
+        key = host["shapes"][rows] * len(texts) + host["dtypes"][rows]
+        pairs, code = np.unique(key, return_inverse=True)
+        place[rows] = code.reshape(-1)
+        found = []
+        for pair in pairs.tolist():
+            shapes, dtypes = (texts[number] or b"{}" for number in divmod(pair, len(texts)))
+            found.append({"shapes": _read_shapes(shapes), "dtypes": _read_dtypes(dtypes)})
+        return found, place
+
+
+_read_shapes = msgspec.json.Decoder(dict[str, list[list[int]]]).decode
+_read_dtypes = msgspec.json.Decoder(dict[str, list[str]]).decode
+
+
+class _Clock:
+    """The times of a file: which of those that it tells are to be taken."""
+
+    def __init__(self, path: Path, base_ns: int | None, host: _Columns) -> None:
+        self._path = path
+        self._exact = base_ns is not None
+        if base_ns is not None and not 0 <= base_ns < _MOST_NS:
+            raise FormatError(path, "baseTimeNanoseconds", f"{base_ns} is no time")
+        first = host["ts"][host["low"] == 0] // 1000 * 1000
+        # What is to be added to times that count from the first event.
+        self._base_ns = int(first.min(initial=_MOST_NS)) % _MOST_NS if base_ns is None else base_ns
+
+    def times(self, columns: _Columns) -> tuple[Int64, Int64, Int64, Int64]:
         """Return begins and ends, and those that tell what is inside what."""
-        start_ns = self._in_ns([event.ts for event in rows.events])
-        end_ns = start_ns + self._in_ns([event.dur for event in rows.events])
-        if self._exact:
-            start_ns, end_ns = start_ns + self._base_ns, end_ns + self._base_ns
-            return start_ns, end_ns, start_ns, end_ns
-        low = np.array([_nanos(args.start_time) for args in rows.args], np.int64)
-        high = np.array([_nanos(args.end_time) for args in rows.args], np.int64)
-        if (low < 0).any() or (high < low).any():  # without these times, or with odd ones
+        start_ns = self.points(columns["ts"])
+        end_ns = start_ns + self._checked(columns["dur"])
+        low, high = columns["low"], columns["high"]
+        if self._exact or (low < 0).any() or (high < low).any():  # known, or odd ones
             return start_ns, end_ns, start_ns, end_ns
         low, high = low + self._base_ns, high + self._base_ns
         if int(high.max(initial=0)) - self._base_ns < _FINE_NS:
             return low, high, low, high
         return start_ns, end_ns, low, high
 
-    def _in_ns(self, micros: list[float]) -> Int64:
-        """Return microseconds as nanoseconds; those of the wall clock are too many for a float."""
-        values = np.array(micros, np.float64)
-        if not ((values >= 0) & (values < _MOST_MICROS)).all():
+    def points(self, times_ns: Int64) -> Int64:
+        return self._checked(times_ns) + (self._base_ns if self._exact else 0)
+
+    def _checked(self, times_ns: Int64) -> Int64:
+        if not ((times_ns >= 0) & (times_ns < _MOST_NS)).all():
             reason = "an event ends before it begins, or is of no known time"
             raise FormatError(self._path, "traceEvents", reason)
-        whole = np.floor(values)
-        return whole.astype(np.int64) * 1000 + np.rint((values - whole) * 1000).astype(np.int64)
-
-    def _read_host(self) -> HostEvents:
-        rows = self._host
-        start_ns, end_ns, low, high = self._times(rows)
-        tid = self._numbers([event.tid for event in rows.events])
-        more = np.flatnonzero(np.isin(rows.kind, _MORE))
-        callstack, inputs = np.full((2, len(tid)), -1, np.int32)
-        correlation = np.full(len(tid), -1, np.int64)
-        for row in more.tolist():
-            args = rows.args[row]
-            correlation[row] = args.correlation
-            callstack[row] = self._names.number(args.callstack) if args.callstack else -1
-            inputs[row] = self._described(args)
-        return HostEvents(
-            name=self._named(rows),
-            type=rows.kind,
-            start_ns=start_ns,
-            end_ns=end_ns,
-            pid=self._numbers([event.pid for event in rows.events]),
-            tid=tid,
-            parent=_parents(tid, low, high, rows.kind == _RUNTIME),
-            op_id=np.zeros(len(tid), np.int64),
-            callstack=callstack,
-            inputs=inputs,
-            correlation=correlation,
-        )
-
-    def _numbers(self, values: list[int | str]) -> Int64:
-        """Return processes or threads as numbers; each distinct text is looked at once."""
-        known = self._threads
-        for value in set(values) - known.keys():
-            known[value] = _thread(value)
-        return np.array([known[value] for value in values], np.int64)
-
-    def _named(self, rows: _Rows) -> Int32:
-        return np.array([self._names.shown(event.name) for event in rows.events], np.int32)
-
-    def _described(self, args: _Arguments) -> int:
-        if not args.input_shapes:
-            return -1
-        self._inputs.append({"shapes": args.input_shapes, "dtypes": args.input_dtypes})
-        return len(self._inputs) - 1
-
-    def _read_device(self, host: HostEvents) -> DeviceEvents:
-        rows = self._device
-        start_ns, end_ns, _, _ = self._times(rows)
-        calls = np.flatnonzero(host.type == _RUNTIME)
-        row_of = {int(host.correlation[row]): int(row) for row in calls.tolist()}
-        correlation = [args.correlation for args in rows.args]
-        return DeviceEvents(
-            name=self._named(rows),
-            type=rows.kind,
-            start_ns=start_ns,
-            end_ns=end_ns,
-            device=self._numbers([event.pid for event in rows.events]),
-            context=np.array([args.context for args in rows.args], np.int64),
-            stream=self._numbers([event.tid for event in rows.events]),
-            correlation=np.array(correlation, np.int64),
-            host=np.array([row_of.get(number, -1) for number in correlation], np.int64),
-            details=_details(rows.args),
-        )
-
-    def _read_memory(self, host: HostEvents) -> MemoryEvents:
-        rows = self._memory
-        time_ns = self._in_ns([event.ts for event in rows.events])
-        time_ns += self._base_ns if self._exact else 0
-        tid = self._numbers([event.tid for event in rows.events])
-
-        def numbers(name: str) -> Int64:
-            return np.array([getattr(args, name) for args in rows.args], np.int64)
-
-        return MemoryEvents(
-            time_ns=time_ns,
-            type=rows.kind,
-            address=np.array([_address(args.addr) for args in rows.args], np.uint64).view(np.int64),
-            pid=self._numbers([event.pid for event in rows.events]),
-            tid=tid,
-            bytes=numbers("increase_bytes"),
-            place=np.array([self._names.number(args.place) for args in rows.args], np.int32),
-            current_allocated=numbers("current_allocated"),
-            current_reserved=numbers("current_reserved"),
-            peak_allocated=numbers("peak_allocated"),
-            peak_reserved=numbers("peak_reserved"),
-            host=_around(host, tid, time_ns),
-        )
+        return times_ns
 
 
-def _nanos(text: str) -> int:
-    """Return a time like "1.250 us", -1 where there is none."""
-    return round(float(text.partition(" ")[0]) * 1000) if text else -1
+def _host_events(host: _Columns, clock: _Clock, inputs: Int32) -> HostEvents:
+    start_ns, end_ns, low, high = clock.times(host)
+    return HostEvents(
+        name=host["name"],
+        type=host["kind"],
+        start_ns=start_ns,
+        end_ns=end_ns,
+        pid=host["pid"],
+        tid=host["tid"],
+        parent=_parents(host["tid"], low, high, host["kind"] == _RUNTIME),
+        op_id=np.zeros(len(start_ns), np.int64),
+        callstack=host["callstack"],
+        inputs=inputs,
+        correlation=host["correlation"],
+    )
+
+
+def _device_events(device: _Columns, clock: _Clock, host: HostEvents) -> DeviceEvents:
+    start_ns, end_ns, _, _ = clock.times(device)
+    calls = np.flatnonzero(host.type == _RUNTIME)
+    row_of = dict(zip(host.correlation[calls].tolist(), calls.tolist(), strict=True))
+    details = (*_INTEGERS, *_FRACTIONS, "static_shared_memory")
+    sizes = (f"{name}_{letter}" for name in _SIZES for letter in "xyz")
+    return DeviceEvents(
+        name=device["name"],
+        type=device["kind"],
+        start_ns=start_ns,
+        end_ns=end_ns,
+        device=device["pid"],
+        context=device["context"],
+        stream=device["tid"],
+        correlation=device["correlation"],
+        host=np.array([row_of.get(each, -1) for each in device["correlation"].tolist()], np.int64),
+        details={name: device[name] for name in (*details, *sizes) if name != "context"},
+    )
+
+
+def _memory_events(memory: _Columns, clock: _Clock, host: HostEvents) -> MemoryEvents:
+    time_ns = clock.points(memory["ts"])
+    return MemoryEvents(
+        time_ns=time_ns,
+        type=memory["kind"] - _FIRST_OF_MEMORY,
+        address=memory["address"],
+        pid=memory["pid"],
+        tid=memory["tid"],
+        bytes=memory["increase_bytes"],
+        place=memory["place"],
+        host=_around(host, memory["tid"], time_ns),
+        **{name: memory[name] for name in _MEMORY[1:]},
+    )
+
+
+def _string(text: bytes) -> str:
+    return msgspec.json.decode(text, type=str) if text else ""
+
+
+def _plain(text: bytes) -> int | str:
+    return msgspec.json.decode(text, type=int | str) if text else 0
+
+
+def _three_sizes(text: bytes) -> list[int]:
+    return [*msgspec.json.decode(text, type=list[int]), 0, 0, 0][:3]
+
+
+def _odd_micros(text: bytes) -> int:
+    """Return microseconds that are written in another way than Paddle does, as nanoseconds."""
+    return round(msgspec.json.decode(text, type=float) * 1000)
+
+
+def _odd_shown(text: bytes) -> int:
+    """Return a time like "1.250 us" that is written in another way."""
+    shown = _string(text)
+    return round(float(shown.partition(" ")[0]) * 1000) if shown else -1
 
 
 def _thread(value: int | str) -> int:
@@ -367,53 +424,26 @@ def _thread(value: int | str) -> int:
 
 
 def _address(value: int | str) -> int:
-    if isinstance(value, int):
-        return value & (1 << 64) - 1
-    return int(value, 16 if value.startswith(_HEX) else 10) & (1 << 64) - 1
-
-
-def _details(given: list[_Arguments]) -> dict[str, NDArray[Any]]:
-    """Return the other numbers of device events, as the protobuf's reader names them."""
-
-    def axis(name: str, place: int) -> Int64:
-        values = (getattr(args, name) for args in given)
-        return np.array([each[place] if len(each) > place else 0 for each in values], np.int64)
-
-    zero = np.zeros(len(given), np.int64)
-    found: dict[str, NDArray[Any]] = {
-        f"{name}_{letter}": axis(name, place)
-        for name in ("block", "grid")
-        for place, letter in enumerate("xyz")
-    }
-    return found | {
-        "dynamic_shared_memory": np.array([args.shared_memory for args in given], np.int64),
-        "static_shared_memory": zero,
-        "registers_per_thread": np.array([args.registers for args in given], np.int64),
-        "blocks_per_sm": np.array([args.blocks_per_sm for args in given], np.float64),
-        "warps_per_sm": np.array([args.warps_per_sm for args in given], np.float64),
-        "occupancy": np.array([args.occupancy / 100 for args in given], np.float64),
-        "num_bytes": np.array([args.bytes for args in given], np.int64),
-        "value": np.array([args.value for args in given], np.int64),
-    }
+    """Return an address as a number with a sign."""
+    number = value if isinstance(value, int) else int(value, 16 if value.startswith(_HEX) else 10)
+    number &= (1 << 64) - 1
+    return number - (number >> 63 << 64)
 
 
 def _parents(tid: Int64, start_ns: Int64, end_ns: Int64, is_call: NDArray[np.bool_]) -> Int64:
     """Return the row of the innermost event of the thread around each; a call is around nothing."""
-    parent = np.full(len(tid), -1, np.int64)
-    order = np.lexsort((is_call, -end_ns, start_ns, tid))
-    stack: list[int] = []
-    threads, ends, calls = tid.tolist(), end_ns.tolist(), is_call.tolist()
-    last = None
-    for row in order.tolist():
-        if threads[row] != last:
-            stack, last = [], threads[row]
-        # Whoever ends earlier is not around this one, nor around any that comes.
-        while stack and ends[stack[-1]] < ends[row]:
-            stack.pop()
-        if stack:
-            parent[row] = stack[-1]
-        if not calls[row]:
-            stack.append(row)
+    _, lane = np.unique(tid, return_inverse=True)
+    order = np.argsort(start_ns, kind="stable")
+    as_before = np.append(False, np.diff(start_ns[order]) == 0)[: len(order)]
+    tied = np.flatnonzero(as_before | np.append(as_before[1:], False)[: len(order)])
+    rows = order[tied]
+    order[tied] = rows[np.lexsort((is_call[rows], -end_ns[rows], start_ns[rows]))]
+    lanes = lane.reshape(-1).astype(np.int32)[order]
+    above, _ = nest(lanes, start_ns[order], end_ns[order])
+    parent = np.full(len(order), -1)
+    parent[order] = np.where(above < 0, -1, order[above])
+    while (inside := (parent >= 0) & is_call[parent]).any():
+        parent[inside] = parent[parent[inside]]
     return parent
 
 

@@ -126,10 +126,7 @@ class WireFile:
 
     def number(self, texts: Ranges) -> tuple[Int64, Int64]:
         """Number texts, the same ones alike: the number of each, and where each number is first."""
-        code, first = _empty(2, len(texts))
-        (table,) = _empty(1, 1 << (2 * len(texts)).bit_length())
-        count = self._run(native.number, texts, table, first, code)
-        return code, first[:count].copy()
+        return number_texts(self.data, texts)
 
     def texts(self, ranges: Ranges) -> list[str]:
         """Return strings; "" where there is none, and � for what is not UTF-8."""
@@ -145,6 +142,14 @@ class WireFile:
             where = f"message {at}" if fault == 1 else f"byte {at}"
             raise FormatError(self.path, where, _FAULTS[fault])
         return int(count)
+
+
+def number_texts(data: bytes, texts: Ranges) -> tuple[Int64, Int64]:
+    """Number texts that lie in the data, as WireFile.number does."""
+    code, first = _empty(2, len(texts))
+    (table,) = _empty(1, 1 << (2 * len(texts)).bit_length())
+    _, _, count = native.number(data, texts.begin, texts.end, table, first, code)
+    return code, first[:count].copy()
 
 
 def _empty(arrays: int, rows: int) -> list[Int64]:
