@@ -328,20 +328,23 @@ def paddle_rows(tables: Json) -> Iterator[Row]:
     ours, theirs = tables["strobe"], tables["paddle"]
     events = f"{ours['events']:,.0f} events"
     yield Row(
-        f"summary() of strobe.paddle, {events}",
-        f"{ours['summary_s']:.2f} s",
+        f"summary() of strobe.paddle, {events}, CPU time",
+        f"{ours['summary_s']:.2f} s, once {ours['tables_s']:.2f} s for the recording's tables",
         f"paddle.profiler {theirs['summary_s']:.0f} s",
         "≤ 1/100",
         ours["summary_s"] <= theirs["summary_s"] / 100,
     )
-    rate = ours["events"] / ours["load_s"]
-    yield Row(
-        f"load_profiler_result of {events}",
-        f"{ours['load_s']:.2f} s: {rate / 1e6:.2f} M/s",
-        "",
-        "≥ 1 M/s",
-        rate >= 1e6,
-    )
+    for form in ("pb", "json"):
+        seconds = ours[f"load_{form}_s"]
+        rate = ours["events"] / seconds
+        beside = f"paddle.profiler {theirs['load_pb_s']:.2f} s" if form == "pb" else "it has none"
+        yield Row(
+            f"load_profiler_result of {events}, {form}, CPU time",
+            f"{seconds:.2f} s: {rate / 1e6:.2f} M/s",
+            beside,
+            "≥ 1 M/s",
+            rate >= 1e6,
+        )
 
 
 def framework_rows(name: str, steps: Json) -> Iterator[Row]:
