@@ -21,7 +21,7 @@ Bools = NDArray[np.bool_]
 
 SPAN_COLUMNS = (
     *("name", "category", "phase", "start_ns", "dur_ns", "tid", "lane", "device", "flops"),
-    *("parent", "attributes"),
+    *("correlation", "parent", "attributes"),
 )
 """What of `spans` is read."""
 
@@ -161,6 +161,10 @@ def _types(
         return_dtype=pl.Int8,
     )
     types: NDArray[np.int8] = category.spread(by_category)
+    # Other calls of a runtime are a framework's own business, as on a CPU.
+    types[(types == Type.CudaRuntime) & spans["correlation"].is_null().to_numpy()] = (
+        Type.UserDefined
+    )
     annotated = category.spread(category.texts == "annotation")
     # What a framework's spans tell; a user's own attributes are nobody's business.
     tells = category.spread(category.texts != "user")

@@ -261,10 +261,11 @@ def _overview(columns: _Columns) -> pl.DataFrame:
 def _model(columns: _Columns) -> pl.DataFrame:
     """The steps and their parts; ratios: of the time of the steps, and of the GPU time in them.
 
-    Columns: name, calls, those of CPU and GPU. The last row, Others, is what the parts leave of the
-    steps: its calls, averages and extremes are null.
+    Columns: name, calls, those of CPU and GPU. The last row, Others, is the time of the steps in
+    which no part was open, in any thread: its calls, averages and extremes are null.
     """
-    chosen = model_events(columns.type, columns.parent) | (columns.type == Type.ProfileStep)
+    outermost = model_events(columns.type, columns.parent)
+    chosen = outermost | (columns.type == Type.ProfileStep)
     kinds = {int(kind): kind.name for kind in (Type.ProfileStep, *MODEL)}
     named = columns.frame(chosen, gpu=columns.kernels_ns).with_columns(
         name=pl.Series(columns.type[chosen]).replace_strict(kinds, return_dtype=pl.String)
@@ -276,7 +277,7 @@ def _model(columns: _Columns) -> pl.DataFrame:
     parts = table.filter(pl.col("name") != "ProfileStep")
     others = {
         "name": "Others",
-        "cpu_total_ns": columns.total_ns - int(parts["cpu_total_ns"].sum()),
+        "cpu_total_ns": columns.total_ns - columns.union(outermost),
         "gpu_total_ns": int(step_gpu_ns) - int(parts["gpu_total_ns"].sum()),
     }
     order = {name: place for place, name in enumerate([*kinds.values(), "Others"])}

@@ -30,6 +30,8 @@ Tables
 - Memory: each block is counted once; Paddle counts those of a kernel launch twice.
 - A minimum or a ratio that there is none of is a dash, not inf or 0.
 - CPU utilization is measured to the nanosecond, not in ticks of 10 ms.
+- Others in the model table is the time in which no part of a step was open. Paddle takes the sum of
+  the parts off the steps, which is less than nothing where parts of several threads overlap.
 - Without a device, Computation in the distributed table is the union of operators.
 - In other frameworks the outermost operators are Operator, those inside OperatorInner; phases that
   no event tells are found from the operators.

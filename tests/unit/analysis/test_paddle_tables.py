@@ -130,6 +130,19 @@ def test_the_model_counts_the_outermost_parts_of_steps() -> None:
     assert (step["gpu_total_ns"], forward["gpu_ratio"]) == (14_000, 1.0)
 
 
+def test_parts_of_several_threads_may_overlap() -> None:
+    drawn = """
+        main  | forward------------
+        other |      backward----------------
+    """
+    model = tables_of(drawn, steps((0, 40))).model
+
+    rows = {name: total_ns for name, total_ns in model.select("name", "cpu_total_ns").iter_rows()}
+    both_ns = rows["Forward"] + rows["Backward"]
+    assert rows["Others"] == 40_000 - 29_000
+    assert both_ns > 29_000
+
+
 def test_operators_have_what_is_inside_them() -> None:
     table = tables_of(TWO_STEPS, MARKS).operator
 
