@@ -31,6 +31,7 @@ GPU = tuple(f"gpu_{measure}" for measure in _MEASURES)
 _COPIES = "memcpy|memorycopy|memset"
 _EXCHANGES = "allreduce|broadcast|rpc"
 _EXCHANGE_KERNELS = "nccl|xccl"
+_GRADIENTS = "gradnode"
 _TEMPLATE = r"^(.+?)(<.*>)(\(.*\))$"
 _MOST_DEPTH = 10_000
 
@@ -48,6 +49,8 @@ class PaddleTables:
     memory_manipulation: pl.DataFrame
     userdefined: pl.DataFrame
     memory: pl.DataFrame
+    flops: pl.DataFrame
+    """Of the layers of one forward: what Paddle prints after the tables."""
     notes: list[str] = field(default_factory=list)
     """What the figures leave out, for people."""
 
@@ -79,6 +82,7 @@ def paddle_tables(
             _named_events(columns, columns.is_userdefined, by_thread=thread_sep), sorted_by
         ),
         memory=_memory(events, columns, allocations),
+        flops=_layers(columns),
         notes=_notes(events),
     )
 
@@ -405,6 +409,42 @@ def _flops(columns: _Columns, rows: Int64) -> pl.Series:
     computed = _sum_up(np.where(outermost, told.fill_null(0).to_numpy(), 0), columns.parent)
     some = _sum_up(known.astype(np.int64), columns.parent) > 0
     return pl.Series(computed[rows]).set(pl.Series(~some[rows]), None)
+
+
+_FLOPS = {"level": pl.Int64, "name": pl.String, "time_ns": pl.Int64, "flops": pl.Int64}
+
+
+def _layers(columns: _Columns) -> pl.DataFrame:
+    """Layers and operators of the first forward, in their order; none where no flops are known.
+
+    It ends where the outermost of them begins again. Columns: level, of layers around it; name;
+    time_ns; flops, of all that is in it, null where unknown.
+    """
+    if columns.rows["flops"].null_count() == columns.rows.height:
+        return pl.DataFrame(schema=_FLOPS)
+    operators = columns.type == Type.Operator
+    other = np.isin(columns.type, (Type.Backward, Type.Optimization))
+    other |= _named(columns.rows["name"], _GRADIENTS)
+    shown = (operators | (columns.type == Type.Forward)) & ~other
+    shown &= ~is_inside(other | operators, columns.parent)
+    around = np.append(innermost(shown, columns.parent), -1)[columns.parent]
+    rows = np.flatnonzero(shown)
+    level, above = np.zeros(len(rows), np.int64), around[rows]
+    while (above >= 0).any():
+        level += above >= 0
+        above = np.where(above >= 0, around[above], -1)
+    name = columns.rows["name"].gather(rows)
+    again = np.flatnonzero((level == 0) & (name == name[:1].item()).to_numpy())[1:2]
+    rows = rows[: again[0]] if len(again) else rows
+    return pl.DataFrame(
+        {
+            "level": level[: len(rows)],
+            "name": name.head(len(rows)).cast(pl.String),
+            "time_ns": columns.end_ns[rows] - columns.start_ns[rows],
+            "flops": _flops(columns, rows),
+        },
+        schema=_FLOPS,
+    )
 
 
 def _details(columns: _Columns, chosen: Bools, owner: Int64, keys: list[str]) -> pl.DataFrame:

@@ -28,6 +28,8 @@ Errors
 Tables
 - summary() prints and returns the tables as frames. Names are not cut, `row_limit` works.
 - Memory: each block is counted once; Paddle counts those of a kernel launch twice.
+- with_flops has figures, of which Paddle loses the shapes that they follow from. A figure that is
+  not known is a dash, not 0.
 - A minimum or a ratio that there is none of is a dash, not inf or 0.
 - CPU utilization is measured to the nanosecond, not in ticks of 10 ms.
 - Others in the model table is the time in which no part of a step was open. Paddle takes the sum of

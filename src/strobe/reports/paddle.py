@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -89,16 +90,37 @@ def summary_text(
 
 
 def flops_text(tables: PaddleTables) -> str:
-    """Return the floating-point operations of each operator, and how many a second it did."""
+    """Return the floating-point operations of the layers and operators of the first forward."""
     lines = [" Flops Profiler Begin ".center(_RULE, "-")]
-    known = tables.operator.filter((pl.col("level") == 0) & pl.col("flops").is_not_null())
-    for row in known.sort("flops", descending=True).to_dicts():
-        seconds = row["cpu_total_ns"] / 1e9
-        rate = f"{row['flops'] / seconds:.0f}" if seconds else "-"
-        lines.append(f"{row['name']} latency: {seconds:.6f}s, FLOPs: {row['flops']}, FLOPS: {rate}")
-    if known.is_empty():
+    for row in tables.flops.to_dicts():
+        name = _ENDINGS.sub("", row["name"])
+        told, time_ns = row["flops"], row["time_ns"]
+        rate = told * 1e9 / time_ns if told is not None and time_ns else None
+        figures = {
+            "latency": _scaled(time_ns, _TIMES),
+            "FLOPs": _scaled(told, _COUNTS),
+            "FLOPS": _scaled(rate, _COUNTS),
+        }
+        shown = ", ".join(f"{figure}: {value}" for figure, value in figures.items())
+        lines.append(f"{_SPACING * row['level']}{name} {shown}")
+    if tables.flops.is_empty():
         lines.append("no operator of a known number of operations was recorded with its shapes")
     return "\n".join([*lines, " Flops Profiler End ".center(_RULE, "-")])
+
+
+_ENDINGS = re.compile(" (compute|dygraph|pybind_imperative_func)$")
+_TIMES = {"s": 1e9, "ms": 1e6, "us": 1e3, "ns": 1}
+_COUNTS = {"T": 1e12, "G": 1e9, "M": 1e6, "K": 1e3}
+
+
+def _scaled(value: float | None, units: Mapping[str, float]) -> str:
+    """Return a number by the largest unit that it has one of, to two decimals; a dash for none."""
+    if value is None:
+        return "-"
+    for unit, size in units.items():
+        if value >= size:
+            return f"{round(value / size, 2)} {unit}"
+    return f"{round(value, 2)}"
 
 
 def _unit(text: _Text) -> str:

@@ -58,7 +58,7 @@ def described(drawing: str) -> pl.DataFrame:
         tid=pl.col("lane").cast(pl.Int64) + 100,
         device=pl.Series([0 if each else None for each in on_device], dtype=pl.Int32),
         stream=pl.Series([0 if each else None for each in on_device], dtype=pl.Int64),
-        correlation=pl.lit(None, dtype=pl.Int64),
+        correlation=pl.Series([1 if name == "call" else None for name in names], dtype=pl.Int64),
         flops=pl.lit(None, dtype=pl.Int64),
     )
 
@@ -359,7 +359,30 @@ def test_operations_are_counted_where_they_are_known() -> None:
         (0, "mm", 100),
         (1, "inner", 100),
     ]
-    assert "mm latency: 0.000016s, FLOPs: 100, FLOPS: 6250000" in flops_text(tables)
+
+
+def test_operations_are_told_layer_by_layer_of_one_forward() -> None:
+    spans = described("""
+        main | forward--------------------  backward--   forward---
+        main |  layer---------  mm-----      mm--          mm-
+        main |   mm---  inner-
+    """)
+    flops = {"mm": 5000, "inner": 0}
+    told = pl.Series([flops.get(name) for name in spans["name"]], dtype=pl.Int64)
+    tables = paddle_tables(
+        events_of(spans.with_columns(flops=told), steps((0, 60)), (0, 60)), NO_BLOCKS, {}
+    )
+
+    shown = flops_text(tables).splitlines()[1:-1]
+
+    # 5000 operations in 5, 7 and 15 columns of 1000 ns
+    assert shown == [
+        "forward latency: 27.0 us, FLOPs: 10.0 K, FLOPS: 370.37 M",
+        "  layer latency: 14.0 us, FLOPs: 5.0 K, FLOPS: 357.14 M",
+        "    mm latency: 5.0 us, FLOPs: 5.0 K, FLOPS: 1.0 G",
+        "    inner latency: 6.0 us, FLOPs: 0, FLOPS: 0.0",
+        "  mm latency: 7.0 us, FLOPs: 5.0 K, FLOPS: 714.29 M",
+    ]
 
 
 def test_the_text_tells_units_and_cuts_no_name() -> None:
