@@ -19,6 +19,7 @@ def test_perfetto_drops_nothing(hostile: strobe.Recording, query: "Query", tmp_p
         steps=hostile.steps().collect(),
         allocations=hostile.allocations().collect(),
         instants=hostile.instants().collect(),
+        batches=hostile.batches().collect(),
         facts=dict(hostile.metadata().collect().iter_rows()),
         parameters={},
         missing={},

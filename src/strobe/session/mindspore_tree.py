@@ -240,6 +240,7 @@ def _gather(
         "steps": opened.steps().collect(),
         "allocations": name_owners(opened.allocations().collect(), spans),
         "instants": opened.instants().collect(),
+        "batches": opened.batches().collect(),
     }
     return Run(
         **clip(frames, step_list),

@@ -45,6 +45,7 @@ def make(*rows: dict[str, Any], **rest: Any) -> Run:
         "steps": step_table(),
         "allocations": name_owners(empty("allocations"), empty("spans")),
         "instants": empty("instants"),
+        "batches": empty("batches"),
         "facts": {"start_ns": "0", "end_ns": "9000", "start_wall_ns": str(WALL_NS)},
         "parameters": {},
         "missing": {},

@@ -56,8 +56,9 @@ def dataset_iterator(run: Run) -> str | None:
 
 
 def _waits(run: Run) -> pl.DataFrame:
-    """Return when the program waited for a batch, and how long."""
-    return _loading(run).filter(_WAIT).select("start_ns", "dur_ns")
+    """Return when the program waited for a batch, and how long; not all have spans of it."""
+    told = _loading(run).filter(_WAIT).select("start_ns", "dur_ns")
+    return run.batches.select("start_ns", dur_ns="wait_ns") if told.is_empty() else told
 
 
 def _loading(run: Run) -> pl.DataFrame:

@@ -66,8 +66,8 @@ def operator_memory(run: Run) -> str | None:
             *(row["owner"], f"{row['bytes'] / 1024:.6g}", _time(run, row["start_ns"])),
             *(_time(run, row["end_ns"]), "N/A", _lasted(row), "N/A"),
             *(_mb(row["allocated_bytes"]), _mb(row["reserved_bytes"]), _mb(row["allocated_bytes"])),
-            *(_or_na(row["freed_allocated_bytes"]), _or_na(row["freed_reserved_bytes"])),
-            *(_or_na(row["freed_allocated_bytes"]), 0, _device(row["device"])),
+            *_freed(row, "freed_allocated_bytes", "freed_reserved_bytes", "freed_allocated_bytes"),
+            *(0, _device(row["device"])),
         )
         for row in _blocks(run)
     ]
@@ -85,7 +85,7 @@ def operator_memory_old(run: Run) -> str | None:
                 _lasted(row),
             ),
             *(_mb(row["allocated_bytes"]), _mb(row["reserved_bytes"])),
-            *(_or_na(row["freed_allocated_bytes"]), _or_na(row["freed_reserved_bytes"])),
+            *_freed(row, "freed_allocated_bytes", "freed_reserved_bytes"),
             *(_device(row["device"]), ""),
         )
         for row in _blocks(run)
@@ -109,8 +109,8 @@ def _mb(size_bytes: int | None) -> str:
     return "" if size_bytes is None else f"{size_bytes / 1024**2:.6f}"
 
 
-def _or_na(size_bytes: int | None) -> str:
-    return "N/A" if size_bytes is None else _mb(size_bytes)
+def _freed(row: dict[str, Any], *columns: str) -> list[str]:
+    return ["N/A" if row["end_ns"] is None else _mb(row[column]) for column in columns]
 
 
 def _device(number: int | None) -> str:

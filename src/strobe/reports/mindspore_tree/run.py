@@ -13,10 +13,12 @@ from typing import Any
 
 import polars as pl
 
+from strobe.analysis.ancestors import is_inside
 from strobe.analysis.step_trace import choose_steps, clip_points, clip_spans
 from strobe.errors import UsageError
 
 _HOST_WORK = ("operator", "communication")
+_NUMBER = r"\.\d+$"  # that XLA gives to the second operator of a kind: dot.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +30,7 @@ class Run:
     """Those that have ended."""
     allocations: pl.DataFrame
     instants: pl.DataFrame
+    batches: pl.DataFrame
     facts: Mapping[str, str]
     """The table `metadata`."""
     parameters: Mapping[str, Any]
@@ -51,16 +54,20 @@ class Run:
         """The host's operators, by start.
 
         Columns: type, op (its last name), name (its full name), phase, start_ns, dur_ns, self_ns,
-        pid, tid, lane, flops, shapes (JSON text or null), dtypes (the same).
+        pid, tid, lane, flops (null inside one that has some: they are the same), shapes (JSON text
+        or null), dtypes (the same).
         """
         category = pl.col("category").cast(pl.String)
-        host = self.spans.filter(category.is_in(_HOST_WORK) & pl.col("device").is_null())
+        worked = self.spans["flops"].is_not_null().to_numpy()
+        inside = is_inside(worked, self.spans["parent"].fill_null(-1).to_numpy())
+        counted = self.spans.with_columns(flops=pl.when(~pl.Series(inside)).then("flops"))
+        host = counted.filter(category.is_in(_HOST_WORK) & pl.col("device").is_null())
         told = _told(host["attributes"])
         scope = pl.when(pl.col("module").is_not_null()).then(pl.col("module").cast(pl.String) + "/")
         name = pl.col("name").cast(pl.String)
         full = pl.coalesce(told("full_name"), scope + name, name)
         return host.select(
-            type=name,
+            type=name.str.replace(_NUMBER, ""),
             op=full.str.split("/").list.last(),
             name=full,
             phase=pl.col("phase").cast(pl.String),
@@ -128,6 +135,7 @@ def clip(run: Mapping[str, Any], step_list: Sequence[int] | None) -> dict[str, A
         "spans": clip_spans(run["spans"], start_ns, end_ns),
         "allocations": clip_points(run["allocations"], start_ns, end_ns),
         "instants": clip_points(run["instants"], start_ns, end_ns),
+        "batches": clip_points(run["batches"], start_ns, end_ns),
     }
 
 
