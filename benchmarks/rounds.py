@@ -14,23 +14,25 @@ WARM_UP, STEPS = 20, 60
 Spent = dict[str, list[float]]
 
 
-def interleave(train: Callable[[int], None], ways: Mapping[str, Any], rounds: int) -> Spent:
+def interleave(
+    train: Callable[[int], None], ways: Mapping[str, Any], rounds: int, steps: int = STEPS
+) -> Spent:
     """Return microseconds per step of each way, round by round, in a new order each time."""
     spent: Spent = {name: [] for name in ways}
     for _ in range(rounds):
         for name in random.sample(list(ways), len(ways)):
-            spent[name].append(measure(train, ways[name]))
+            spent[name].append(measure(train, ways[name], steps))
     return spent
 
 
-def measure(train: Callable[[int], None], way: Any) -> float:
+def measure(train: Callable[[int], None], way: Any, steps: int) -> float:
     """Return the microseconds of CPU time of one step, of the whole process."""
     gc.collect()
     with paused_gc(), way():
         train(WARM_UP)
         began = time.process_time()
-        train(STEPS)
-        return (time.process_time() - began) / STEPS * 1e6
+        train(steps)
+        return (time.process_time() - began) / steps * 1e6
 
 
 @contextlib.contextmanager
