@@ -83,7 +83,10 @@ def test_profiler_leaves_the_tree_of_a_single_card(program: Program) -> None:
         assert {row["op_occurrences"] for row in details.values()} == {"3"}
         shares = [float(row["total_proportion"]) for row in details.values()]
         assert sum(shares) == pytest.approx(1, abs=1e-5)  # six digits of each
-        assert (root / "ascend_timeline_display_0.json").read_text().count("\n") > 10  # pretty
+        display = root / "ascend_timeline_display_0.json"
+        assert display.read_text().count("\n") > 10  # pretty
+        view = results / "ASCEND_PROFILER_OUTPUT" / "trace_view.json"
+        assert view.read_bytes() == display.read_bytes()
     found = json.loads(printed)
     assert [each["op_occurrences"] for each in found["MatMul"]] == [1] * 6
     assert found["MatMul"][0]["input_shape"] == "input_1:[2, 2],input_2:[2, 2],input_3:NoShape"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -189,6 +190,7 @@ def write_tree(run: Run, tree: Tree, facts: info.Facts) -> dict[str, str]:
     """
     told: dict[str, str] = {}
     cache: dict[Callable[[Run], str | None], bytes | None] = {}
+    first: dict[Callable[[Run], str | None], Path] = {}
     for file in FILES:
         name = file.name.format(rank=run.rank)
         if file.place == "old" and tree.kind == "profile":
@@ -201,7 +203,8 @@ def write_tree(run: Run, tree: Tree, facts: info.Facts) -> dict[str, str]:
                 cache[write] = _encoded(write(run))
             content = cache[write]
         for path in _paths(file, tree, run.rank):
-            _put(path, content)
+            if content is None or not _link(path, first.setdefault(write, path)):
+                _put(path, content)
         told[name] = _fate(file, run, content)
     told_of = info.profiler_info(run, facts, told)
     for folder in {tree.root, tree.results}:
@@ -246,12 +249,29 @@ def _encoded(text: str | None) -> bytes | None:
     return None if text is None else text.encode()
 
 
+def _link(path: Path, same: Path) -> bool:
+    """Make it one more name of a file that has been written, if it has; that takes no room."""
+    if path == same:
+        return False
+    part = _part(path)
+    with contextlib.suppress(OSError):  # there may be no links here
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.link(same, part)
+        part.replace(path)
+        return True
+    return False
+
+
+def _part(path: Path) -> Path:
+    return path.with_name(f"{path.name}.{os.getpid()}.part")
+
+
 def _put(path: Path, content: bytes | None) -> None:
     """Write it whole, or see to it that it is not there."""
     if content is None:
         path.unlink(missing_ok=True)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part = _part(path)
     part.write_bytes(content)
     part.replace(path)

@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 
 from strobe.analysis.ancestors import is_inside
-from strobe.analysis.step_trace import choose_steps, clip_points, clip_spans
+from strobe.analysis.step_trace import choose_steps, clip_points, clip_spans, step_points
 from strobe.errors import UsageError
 
 _HOST_WORK = ("operator", "communication")
@@ -79,6 +79,28 @@ class Run:
                 for column in ("start_ns", "dur_ns", "self_ns", "pid", "tid", "lane", "flops")
             },
         )
+
+    @cached_property
+    def points(self) -> pl.DataFrame | None:
+        """Where forward and backward meet, for steps of a training: see step_points. Or None.
+
+        Without a backward it is an inference, unless something of an optimizer says otherwise.
+        """
+        if self.steps.is_empty() or not self.is_graph:
+            return None
+        points = step_points(
+            self.operators.select("name", "phase", "start_ns", "dur_ns"),
+            self.steps,
+            begins=self.parameters.get("fp_start"),
+            ends=self.parameters.get("bp_end"),
+        )
+        if points.is_empty():
+            return None
+        with_backward = points.filter(pl.col("backward_ns").is_not_null())
+        if not with_backward.is_empty():
+            return with_backward
+        trains = self.operators["phase"].eq("optimizer").fill_null(False).any()
+        return None if trains else points
 
     @property
     def is_graph(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from strobe.analysis.step_trace import computing, step_points, step_times
+from strobe.analysis.step_trace import computing, step_times
 from strobe.reports.mindspore_tree.run import Run, as_csv, as_json, in_units
 
 _TICK_NS = 10
@@ -44,31 +44,9 @@ def step_trace_time_without_preparing(run: Run) -> str | None:
     return step_trace_time(run, preparing=False)
 
 
-def _points(run: Run) -> pl.DataFrame | None:
-    """Return where forward and backward meet, for steps of a training, or None.
-
-    Without a backward it is an inference, unless something of an optimizer says otherwise.
-    """
-    if run.steps.is_empty() or not run.is_graph:
-        return None
-    points = step_points(
-        run.operators.select("name", "phase", "start_ns", "dur_ns"),
-        run.steps,
-        begins=run.parameters.get("fp_start"),
-        ends=run.parameters.get("bp_end"),
-    )
-    if points.is_empty():
-        return None
-    with_backward = points.filter(pl.col("backward_ns").is_not_null())
-    if not with_backward.is_empty():
-        return with_backward
-    trains = run.operators["phase"].eq("optimizer").fill_null(False).any()
-    return None if trains else points
-
-
 def step_trace_point_info(run: Run) -> str | None:
     """The operators that begin the forward and end the backward, as most steps have it."""
-    points = _points(run)
+    points = run.points
     if points is None:
         return None
     names = {"fp_start": points["forward_name"].mode().sort()[0]}
@@ -79,7 +57,7 @@ def step_trace_point_info(run: Run) -> str | None:
 
 def step_trace_raw(run: Run) -> str | None:
     """One row per step in ticks of 10 ns; the last is the average of all but the first."""
-    points = _points(run)
+    points = run.points
     if points is None:
         return None
 

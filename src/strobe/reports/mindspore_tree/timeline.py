@@ -63,23 +63,26 @@ def trace_view(run: Run) -> str | None:
 def _apart(events: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """Yield events, by start, of which none crosses another of its thread: readers would drop it.
 
-    Those that do have threads of their own, after those that they cross.
+    Those that do have threads of their own, after those that they cross. See _nested.
     """
+    ends = pl.col("start_ns") + pl.col("dur_ns")
+    open_until = ends.cum_max().shift(1).over("lane", "parent")
     for number in itertools.count():
-        if events.is_empty():
+        nested = _nested(events)
+        crosses = nested.select(
+            (open_until > pl.col("start_ns")).fill_null(value=False)
+        ).to_series()
+        yield _on_track(nested if not crosses.any() else _nested(events.filter(~crosses)), number)
+        if not crosses.any():
             return
-        ends = pl.col("start_ns") + pl.col("dur_ns")
-        open_until = ends.cum_max().shift(1).over("lane", "parent")
-        crosses = (open_until > pl.col("start_ns")).fill_null(value=False)
-        events = _nested(events).with_columns(crosses=crosses)
-        apart = events.filter(~pl.col("crosses")).select(_EVENT.names())
-        if number:
-            apart = apart.with_columns(
-                pl.col("tid") + number * _FURTHER,
-                pl.format("{} (overlap {})", "thread", pl.lit(number)).alias("thread"),
-            )
-        yield apart
-        events = events.filter("crosses").select(_EVENT.names())
+        events = events.filter(crosses)
+
+
+def _on_track(events: pl.DataFrame, number: int) -> pl.DataFrame:
+    if not number:
+        return events
+    thread = pl.format("{} (overlap {})", "thread", pl.lit(number))
+    return events.with_columns(pl.col("tid") + number * _FURTHER, thread=thread)
 
 
 def _nested(events: pl.DataFrame) -> pl.DataFrame:
@@ -92,7 +95,7 @@ def _nested(events: pl.DataFrame) -> pl.DataFrame:
 
 
 def _shortened(events: pl.DataFrame, offset_ns: int) -> pl.DataFrame:
-    """Return the events as short as they must be not to cross others in the eyes of readers.
+    """Return nested events as short as they must be not to cross others in the eyes of readers.
 
     Those take microseconds for a double, as Perfetto and browsers do. Since 2005 there are four of
     them in a microsecond, so that an event may seem to begin before the one before it has ended.
@@ -100,14 +103,15 @@ def _shortened(events: pl.DataFrame, offset_ns: int) -> pl.DataFrame:
     wall_ns = events["start_ns"].to_numpy() + offset_ns
     us = wall_ns // _US + wall_ns % _US / _US
     seen_ns = np.where(us == np.floor(us), us.astype(np.int64) * _US, (us * _US).astype(np.int64))
-    nested = _nested(events).with_columns(seen_ns=pl.Series(seen_ns))
-    following = nested.select(pl.col("seen_ns").shift(-1).over("lane", "parent")).to_series()
-    parent = nested["parent"].to_numpy()
+    events = events.with_columns(seen_ns=pl.Series(seen_ns))
+    following = events.select(pl.col("seen_ns").shift(-1).over("lane", "parent")).to_series()
+    parent = events["parent"].to_numpy()
     end_ns = seen_ns + events["dur_ns"].to_numpy()
     limit_ns = np.minimum(end_ns, following.fill_null(_NEVER).to_numpy())
     while (beyond := (parent >= 0) & (limit_ns > limit_ns[parent])).any():
         limit_ns[beyond] = limit_ns[parent[beyond]]
-    return events.with_columns(dur_ns=pl.Series(np.maximum(limit_ns - seen_ns, 0)))
+    dur_ns = pl.Series("dur_ns", np.maximum(limit_ns - seen_ns, 0))
+    return events.with_columns(dur_ns).select(_EVENT.names())
 
 
 def _layers(run: Run) -> Iterator[pl.DataFrame]:
