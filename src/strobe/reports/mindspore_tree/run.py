@@ -14,7 +14,13 @@ from typing import Any
 import polars as pl
 
 from strobe.analysis.ancestors import is_inside
-from strobe.analysis.step_trace import choose_steps, clip_points, clip_spans, step_points
+from strobe.analysis.step_trace import (
+    choose_steps,
+    clip_points,
+    clip_spans,
+    computing,
+    step_points,
+)
 from strobe.errors import UsageError
 
 _HOST_WORK = ("operator", "communication")
@@ -79,6 +85,11 @@ class Run:
                 for column in ("start_ns", "dur_ns", "self_ns", "pid", "tid", "lane", "flops")
             },
         )
+
+    @cached_property
+    def work(self) -> pl.DataFrame:
+        """The spans that compute: see computing."""
+        return computing(self.spans)
 
     @cached_property
     def points(self) -> pl.DataFrame | None:

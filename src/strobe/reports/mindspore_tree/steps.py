@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from strobe.analysis.step_trace import computing, step_times
+from strobe.analysis.step_trace import step_times
 from strobe.reports.mindspore_tree.run import Run, as_csv, as_json, in_units
 
 _TICK_NS = 10
@@ -19,7 +19,7 @@ STEP_TIME = (
 
 def step_trace_time(run: Run, *, preparing: bool = True) -> str | None:
     """One row per step, or one for the whole if there are none; microseconds."""
-    if computing(run.spans).is_empty():
+    if run.work.is_empty():
         return None
     steps = run.steps
     if steps.is_empty():

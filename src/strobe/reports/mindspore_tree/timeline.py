@@ -12,7 +12,7 @@ import polars as pl
 
 from strobe.analysis.intervals import Union
 from strobe.analysis.nesting import nest
-from strobe.analysis.step_trace import communicating, computing, union_of
+from strobe.analysis.step_trace import communicating, union_of
 from strobe.reports.mindspore_tree.run import Run, as_json, exact_us
 
 _US = 1000
@@ -89,7 +89,8 @@ def _nested(events: pl.DataFrame) -> pl.DataFrame:
     """Return the events, by start, with a number of each thread and the row around each."""
     start_ns, dur_ns = events["start_ns"].to_numpy(), events["dur_ns"].to_numpy()
     thread = events["pid"].to_numpy() * _MOST_THREADS + events["tid"].to_numpy()
-    lane = np.unique(thread, return_inverse=True)[1].astype(np.int32)
+    threads = pl.Series(thread).unique().sort().to_numpy()  # they are few
+    lane = np.searchsorted(threads, thread).astype(np.int32)
     parent, _ = nest(lane, start_ns, start_ns + dur_ns)
     return events.with_columns(lane=pl.Series(lane), parent=pl.Series(parent))
 
@@ -228,7 +229,7 @@ def _overlap(run: Run) -> Iterator[pl.DataFrame]:
 
     On a host that communicates with nobody this would be its operators again.
     """
-    work, exchange = computing(run.spans), communicating(run.spans)
+    work, exchange = run.work, communicating(run.spans)
     if exchange.is_empty() and not work["device"].is_not_null().any():
         return
     computed, exchanged = union_of(work), union_of(exchange)
@@ -313,7 +314,7 @@ def _microseconds(ns: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
 
 def timeline_summary(run: Run) -> str | None:
     """How much the timeline holds; milliseconds."""
-    work = computing(run.spans)
+    work = run.work
     if work.is_empty():
         return None
     streams = work.select("device", "stream", "lane").unique().height
