@@ -40,7 +40,7 @@ def read(text: bytes) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
     rows: list[dict[str, Any]] = []
     for batch in file.batches("rows", **keys):
         code, texts = file.distinct(file.shorten(batch["name"]))
-        numbers = file.numbers(batch["n"], absent=-1)
+        numbers = file.numbers(batch["args.n"], absent=-1)
         times = file.numbers(batch["t"], 3, odd=lambda text: round(json.loads(text)))
         columns = {"name": [texts[each] for each in code], "n": numbers, "t": times}
         rows += [

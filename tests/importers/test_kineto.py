@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from strobe.errors import FormatError
-from strobe.importers import kineto
+from strobe.importers import json_rows, kineto
 from strobe.importers.events import Alignment, Events, align
 from strobe.model.tables import CATEGORIES
 
@@ -188,7 +188,7 @@ def test_the_size_of_the_pieces_does_not_matter(
 ) -> None:
     whole = read(tmp_path, TRACE)
 
-    monkeypatch.setattr(kineto, "_PIECE_BYTES", size)
+    monkeypatch.setattr(json_rows, "_WINDOW_BYTES", size)
 
     assert same(read(tmp_path, TRACE), whole)
     assert same(read(tmp_path, gzip.compress(TRACE.encode()), "trace.json.gz"), whole)
@@ -198,7 +198,7 @@ def test_the_size_of_the_pieces_does_not_matter(
 def test_a_file_that_was_cut_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    monkeypatch.setattr(kineto, "_PIECE_BYTES", size)
+    monkeypatch.setattr(json_rows, "_WINDOW_BYTES", size)
     text = TRACE.encode()
 
     for cut in range(0, len(text) - 1, 13):
@@ -236,7 +236,7 @@ EVENT = '{"ph":"X","cat":"cpu_op","name":"a","ts":1,"dur":1,"pid":1,"tid":1%s}'
         '{"inner": {"traceEvents": []}}',
         '{"traceEvents": [' + EVENT % ',"args":3' + "]}",
         '{"traceEvents": [' + EVENT % ',"args":{"Sequence number":"x"}' + "]}",
-        '{"traceEvents": [' + EVENT % ',"args":{"correlation":1e99}' + "]}",
+        '{"traceEvents": [' + EVENT % ',"args":{"Sequence number":1e99}' + "]}",
         '{"traceEvents": [' + EVENT % (',"pid":' + "9" * 30) + "]}",
         '{"traceEvents": [' + EVENT % (',"pid":' + "9" * 9999) + "]}",
         '{"traceEvents": [' + EVENT % ',"ts":"soon"' + "]}",
@@ -258,7 +258,7 @@ def test_what_is_no_trace_is_refused(
 ) -> None:
     with pytest.raises(FormatError):
         read(tmp_path, text)
-    monkeypatch.setattr(kineto, "_PIECE_BYTES", 100)
+    monkeypatch.setattr(json_rows, "_WINDOW_BYTES", 100)
     with pytest.raises(FormatError):
         read(tmp_path, text)
 
@@ -266,7 +266,7 @@ def test_what_is_no_trace_is_refused(
 def test_what_never_ends_is_refused_in_bounded_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kineto, "_MOST_BYTES", 1 << 21)
+    monkeypatch.setattr(json_rows, "_MOST_BYTES", 1 << 21)
     data = b'{"traceEvents": [' + b" " * (1 << 26)
 
     with pytest.raises(FormatError, match="nothing that ends within 2097152 bytes"):

@@ -5,7 +5,7 @@
     for batch in file.batches("traceEvents", head=("displayTimeUnit",), outer=("name", "args"),
                               inner=("bytes",)):
         code, texts = file.distinct(batch["name"])
-        sizes = file.numbers(batch["bytes"])
+        sizes = file.numbers(batch["args.bytes"])
     file.head  # {"displayTimeUnit": b'"ms"'}
 
 A value is the range of its bytes, decoded only where it is needed, and each text once.
@@ -14,11 +14,13 @@ A value is the range of its bytes, decoded only where it is needed, and each tex
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from strobe.errors import FormatError
 from strobe.importers.events import Int64
@@ -50,9 +52,46 @@ _FAULTS = (
 Batch = Mapping[str, Ranges]
 
 
+@dataclass(frozen=True)
+class Some:
+    """Some objects of a batch."""
+
+    batch: Batch
+    rows: NDArray[np.intp]
+
+    def __getitem__(self, key: str) -> Ranges:
+        """Return the values of a member."""
+        return self.batch[key][self.rows]
+
+
+def read_string(text: bytes) -> str:
+    """Return a string, "" if it is absent; raises MsgspecError if it is none."""
+    return msgspec.json.decode(text, type=str) if text else ""
+
+
 def read_integer(text: bytes) -> int:
     """Return an integer of any length; raises MsgspecError if it is none."""
     return msgspec.json.decode(text, type=int)
+
+
+class Meanings(dict[bytes, int]):
+    """Numbers that JSON values stand for; each distinct one is looked at once in a file."""
+
+    def __init__(self, file: JsonFile, meaning: Callable[[bytes], int]) -> None:
+        super().__init__()
+        self._file = file
+        self._meaning = meaning
+
+    def __missing__(self, text: bytes) -> int:
+        """Find out what a value stands for."""
+        number = self[text] = self._meaning(text)
+        return number
+
+    def of(self, values: Ranges) -> Int64:
+        """Return the number of each value; what is absent is b""."""
+        code, texts = self._file.distinct(values)
+        found: Int64 = np.array([self[text] for text in texts], np.int64)[code]
+        return found
 
 
 class JsonFile:
@@ -73,11 +112,12 @@ class JsonFile:
     ) -> Iterator[Batch]:
         """Return the values of members of the array's objects, many objects at a time.
 
-        `inner` are members of the object that the last of the `outer` ones has. A batch is valid
-        until the next one is asked for. After the last one those of the file's own members that
-        are in `head` are in `self.head`.
+        `inner` are members of the object that the last of the `outer` ones has, and named after it
+        in a batch: `args.bytes`. A batch is valid until the next one is asked for. After the last
+        one those of the file's own members that are in `head` are in `self.head`.
         """
         keys = [*outer, *inner]
+        names = [*outer, *(f"{outer[-1]}.{name}" for name in inner)]
         begin, end = np.empty((2, len(keys), _ROWS_AT_ONCE), np.int64)
         members = (*_joined(keys), len(outer), begin.reshape(-1), end.reshape(-1))
         if not self._read_members(head, array):
@@ -86,7 +126,7 @@ class JsonFile:
         while more:
             more, count = self._run(native.rows, *members)
             yield {
-                name: Ranges(begin[key, :count], end[key, :count]) for key, name in enumerate(keys)
+                name: Ranges(begin[key, :count], end[key, :count]) for key, name in enumerate(names)
             }
             more = more or self._read_members(head, array)
         while not self._ended:
@@ -110,7 +150,7 @@ class JsonFile:
             fault, at, more, count, whole = function(self._data, self._at, *arguments)
             is_cut = at >= len(self._data) - _LONGEST_WORD and not self._ended
             if fault and not (count and is_cut):
-                if not is_cut or len(self._data) > _MOST_BYTES:
+                if not is_cut:
                     self._check(fault, at)
                 self._fill()
                 continue
@@ -119,6 +159,9 @@ class JsonFile:
 
     def _fill(self) -> None:
         """Take more bytes behind the window, and off it what has been read but for one byte."""
+        if len(self._data) - self._at > _MOST_BYTES:
+            reason = f"nothing that ends within {_MOST_BYTES} bytes"
+            raise FormatError(self.path, f"byte {self._passed + self._at}", reason)
         passed = max(0, self._at - 1)
         more = self._stream.read(max(_WINDOW_BYTES, len(self._data) - passed))
         self._data = self._data[passed:] + more
@@ -132,6 +175,12 @@ class JsonFile:
         code, first = number_texts(self._data, values)
         pairs = zip(values.begin[first].tolist(), values.end[first].tolist(), strict=True)
         return code, [self._data[begin:end] if begin >= 0 else b"" for begin, end in pairs]
+
+    def first_bytes(self, values: Ranges) -> NDArray[np.uint8]:
+        """Return with which byte each value begins, which tells what it is; 0 for absent."""
+        data = np.frombuffer(self._data, np.uint8)
+        first: NDArray[np.uint8] = np.where(values.begin < 0, 0, data[np.maximum(values.begin, 0)])
+        return first
 
     def shorten(self, values: Ranges) -> Ranges:
         """Return strings without their quotes, and without what is in brackets at the end."""

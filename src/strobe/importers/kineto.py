@@ -1,45 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
 """The trace of PyTorch's own profiler (Kineto): JSON, plain or compressed with gzip.
 
-It is read in pieces that end where an event does, so that memory does not grow with the file:
-
-    {"schemaVersion": 1, ... "traceEvents": [ {...}, {...}, {...}, {...} ], "traceName": ... }
-    |---------------- head ----------------||-- piece --|  |----------- tail -----------|
+{"schemaVersion": 1, "baseTimeNanoseconds": ..., "traceEvents": [
+  {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 70, "tid": 71, "ts": 3928083140091.849,
+   "dur": 21149.776, "args": {"Sequence number": 5, "Input Dims": [[2, 3], [3, 4]]}}, ...
+], "traceName": ... }
 """
 
 from __future__ import annotations
 
 import gzip
-import re
 import zlib
 from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import fields
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec import Raw, Struct, field
+from numpy.typing import NDArray
 
 from strobe.errors import FormatError
 from strobe.importers.events import Allocations, Events, Int32, Int64
+from strobe.importers.json_rows import (
+    Batch,
+    JsonFile,
+    Meanings,
+    Some,
+    read_integer,
+    read_string,
+)
+from strobe.importers.wire import Ranges
 from strobe.model.tables import CATEGORIES
 
-_PIECE_BYTES = 1 << 20
-_WINDOW_BYTES = 1 << 14
-"""A piece most likely has the end of an event in its last ones."""
-_MOST_BYTES = 1 << 26
-"""No head, tail or event is longer: what is, is not a trace."""
-
-_START = re.compile(rb'"traceEvents"\s{0,99}:\s{0,99}\[')
-_BETWEEN = re.compile(rb'\}\s{0,99}(,)\s{0,99}\{\s{0,99}"ph"\s{0,99}:')
-"""Between two events. It cannot be in a string, where the quotes would have backslashes."""
-
-_EXACT_US = float(1 << 43)
-"""Below it a float of microseconds still tells nanoseconds apart."""
+_MOST_US = float(1 << 53)
+"""No time is later, nor any duration longer."""
 
 _OPERATOR, _BACKWARD, _ANNOTATION, _KERNEL, _COPY, _RUNTIME = (
     CATEGORIES.index(name)
@@ -70,57 +68,17 @@ _BACKWARD_NAMES = ("autograd::engine", "torch::autograd::")
 _ANNOTATION_NAMES = ("ProfilerStep#", "enumerate(DataLoader)#", "Optimizer.")
 """How annotations began when their category was that of operators."""
 
-_NOTHING = Raw(b"")
 _APART = b"\0"  # is nowhere in JSON
-
-
-class _Arguments(Struct, gc=False, frozen=True):
-    name: Raw = _NOTHING
-    sequence: int = field(default=-1, name="Sequence number")
-    forward_thread: int = field(default=-1, name="Fwd thread id")
-    shapes: Raw = field(default=_NOTHING, name="Input Dims")
-    dtypes: Raw = field(default=_NOTHING, name="Input type")
-    strides: Raw = field(default=_NOTHING, name="Input Strides")
-    concrete: Raw = field(default=_NOTHING, name="Concrete Inputs")
-    correlation: int = -1
-    device: int | str = -1
-    stream: int | str = -1
-    bytes: int = field(default=0, name="Bytes")
-    address: int = field(default=0, name="Addr")
-    device_kind: int = field(default=0, name="Device Type")
-    device_number: int = field(default=-1, name="Device Id")
-    allocated_bytes: int = field(default=-1, name="Total Allocated")
-    reserved_bytes: int = field(default=-1, name="Total Reserved")
-
-
-class _Event(Struct, gc=False):
-    ph: str = ""
-    name: str = ""
-    cat: str = ""
-    pid: int | str = -1
-    tid: int | str = -1
-    ts: float = 0.0
-    dur: float = 0.0
-    args: _Arguments = _Arguments()
-
-
-class _TextEvent(_Event, gc=False):
-    """An event whose times are kept as they are written."""
-
-    ts: Raw = Raw(b"0")  # type: ignore[assignment]
-    dur: Raw = Raw(b"0")  # type: ignore[assignment]
-
-
-class _Document(Struct):
-    events: list[_Event] = field(default_factory=list, name="traceEvents")
-    base_ns: int = field(default=0, name="baseTimeNanoseconds")
-
-
-class _TextDocument(_Document):
-    events: list[_TextEvent] = field(default_factory=list, name="traceEvents")  # type: ignore[assignment]
-
-
-_DECODERS = (msgspec.json.Decoder(_Document), msgspec.json.Decoder(_TextDocument))
+_LASTING, _METADATA = 0, 1
+_PHASES = {"X": _LASTING, "M": _METADATA}
+_MEMORY = "[memory]"
+_EVENT = ("ph", "name", "cat", "pid", "tid", "ts", "dur", "args")
+_GIVEN = ("Input Dims", "Input type", "Input Strides", "Concrete Inputs")
+_INTEGERS = ("Bytes", "Addr", "Device Type", "Device Id", "Total Allocated", "Total Reserved")
+_ARGUMENTS = (
+    *("name", "Sequence number", "Fwd thread id", "correlation", "device", "stream"),
+    *(*_GIVEN, *_INTEGERS),
+)
 
 
 class _Codes(dict[Any, int]):
@@ -136,69 +94,31 @@ def read(path: Path) -> Events:
 
     Raises FormatError where the file is damaged or no such trace, OSError where it cannot be read.
     """
-    reader = _Reader()
-    where = 0
     try:
         with path.open("rb") as file:
             compressed = file.peek(2)[:2] == b"\x1f\x8b"
             stream: Any = gzip.GzipFile(fileobj=file) if compressed else file
-            for where, document in _documents(stream):  # noqa: B007
-                reader.add(document)
-        return reader.events()
+            return _read(JsonFile(path, stream))
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise FormatError(path, f"after byte {where}", f"damaged gzip data ({error})") from None
-    except RecursionError:
-        raise FormatError(path, f"after byte {where}", "nested too deeply") from None
+        raise FormatError(path, "content", f"damaged gzip data ({error})") from None
     except (msgspec.MsgspecError, ValueError, OverflowError) as error:
-        raise FormatError(path, f"after byte {where}", f"no Kineto trace ({error})") from None
+        raise FormatError(path, "content", f"no Kineto trace ({error})") from None
 
 
-def _documents(stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-    """The trace as small documents of the same form, and at which byte each of them ends."""
-    text = b""
-    done = 0
-    opening = b""
-    while more := stream.read(max(_PIECE_BYTES, len(text))):
-        text += more
-        cut = _last_event(text) if opening else _first_event(text)
-        if cut:
-            end, begin = cut
-            yield done + end, opening + text[:end] + b"]}"
-            done += begin
-            text = text[begin:]
-            opening = b'{"traceEvents":['
-        elif len(text) > _MOST_BYTES:
-            message = f"nothing that ends within {_MOST_BYTES} bytes"
-            raise ValueError(message)
-    if not opening:
-        message = "no traceEvents"
-        raise ValueError(message)
-    yield done + len(text), opening + text
-
-
-def _first_event(text: bytes) -> tuple[int, int] | None:
-    """Where the head ends and the first event begins."""
-    match = _START.search(text)
-    return None if match is None else (match.end(), match.end())
-
-
-def _last_event(text: bytes) -> tuple[int, int] | None:
-    """Where the last but one event ends and the last one begins."""
-    for window in (_WINDOW_BYTES, len(text)):
-        matches = list(_BETWEEN.finditer(text, max(0, len(text) - window)))
-        if matches:
-            return matches[-1].start(1), matches[-1].end(1)
-    return None
+def _read(file: JsonFile) -> Events:
+    reader = _Reader(file)
+    base = "baseTimeNanoseconds"
+    for batch in file.batches("traceEvents", head=(base,), outer=_EVENT, inner=_ARGUMENTS):
+        reader.add(batch)
+    return reader.events(base_ns=read_integer(file.head.get(base, b"0")))
 
 
 class _Reader:
-    """Takes the pieces of a trace and holds its columns."""
+    """Takes the batches of a trace and holds its columns."""
 
-    def __init__(self) -> None:
-        self._exact = False
-        self._base_ns = 0
-        self._names = _Codes()
-        self._attributes = _Codes()
+    def __init__(self, file: JsonFile) -> None:
+        self._file = file
+        self._names, self._categories, self._attributes = _Codes(), _Codes(), _Codes()
         self._columns = {name: array(code) for name, code in _TYPES.items()}
         told = [part.name for part in fields(Allocations) if part.name != "owner_ns"]
         self._memory = {name: array("q") for name in told}
@@ -207,48 +127,48 @@ class _Reader:
         # By the code of a name, what it says of the category.
         self._backward: list[bool] = []
         self._annotation: list[bool] = []
+        self._phase = Meanings(file, lambda text: _PHASES.get(read_string(text), -1))
+        self._category = Meanings(file, lambda text: self._categories[read_string(text)])
+        self._name = Meanings(file, lambda text: self._names[read_string(text)])
+        self._number = Meanings(file, _integer)
+        values = (_Codes() for _ in _GIVEN)
+        self._given = [Meanings(file, codes.__getitem__) for codes in values]
+        self._pairs = [_Codes() for _ in _GIVEN]
 
-    def add(self, text: bytes) -> None:
-        """Take one document."""
-        document = _DECODERS[self._exact].decode(text)
-        latest = 0.0 if self._exact else max([one.ts for one in document.events], default=0.0)
-        if latest >= _EXACT_US:
-            self._exact = True
-            document = _DECODERS[True].decode(text)
-        self._base_ns = document.base_ns or self._base_ns
-        get = _KINDS.get
-        kinds = [get(event.cat, -1) if event.ph == "X" else -1 for event in document.events]
-        spans = document.events
-        if -1 in kinds:
-            spans = [event for event, kind in zip(spans, kinds, strict=True) if kind >= 0]
-            for event, kind in zip(document.events, kinds, strict=True):
-                if kind < 0:
-                    self._add_other(event)
-            kinds = [kind for kind in kinds if kind >= 0]
-        if spans:
-            self._add_spans(spans, np.array(kinds, np.int8))
+    def add(self, batch: Batch) -> None:
+        """Take some events."""
+        if not np.isin(self._file.first_bytes(batch["args"]), (0, ord("{"))).all():
+            message = "arguments that are no object"
+            raise ValueError(message)
+        phase = self._phase.of(batch["ph"])
+        code, name = self._category.of(batch["cat"]), self._name.of(batch["name"])
+        kinds = np.array([_KINDS.get(text, -1) for text in self._categories], np.int8)
+        kind = np.where(phase == _LASTING, kinds[code], -1)
+        spans = np.flatnonzero(kind >= 0)
+        if len(spans):
+            self._add_spans(Some(batch, spans), name[spans].astype(np.int32), kind[spans])
+        if len(spans) < len(kind):
+            self._add_others(batch, np.flatnonzero(kind < 0), phase, name, code)
 
-    def _add_spans(self, spans: list[_Event], category: Any) -> None:
+    def _add_spans(self, some: Some, name: Int32, category: NDArray[np.int8]) -> None:
         count = len(self._columns["name"])
-        arguments = [event.args for event in spans]
-        names = self._names
-        name = _int32([names[event.name] for event in spans])
-        forward_thread = _int64([one.forward_thread for one in arguments])
+        file = self._file
+        forward_thread = file.numbers(some["args.Fwd thread id"], absent=-1)
         columns = {
             "name": name,
             "category": self._refine(category, name, forward_thread),
-            "start_ns": self._times([event.ts for event in spans]),
-            "dur_ns": self._times([event.dur for event in spans]),
-            "pid": _integers([event.pid for event in spans]),
-            "tid": _integers([event.tid for event in spans]),
-            "sequence": _int64([one.sequence for one in arguments]),
+            "start_ns": file.numbers(some["ts"], 3, odd=_exact_ns),
+            "dur_ns": file.numbers(some["dur"], 3, odd=_exact_ns),
+            "pid": self._number.of(some["pid"]),
+            "tid": self._number.of(some["tid"]),
+            "sequence": file.numbers(some["args.Sequence number"], absent=-1),
             "forward_thread": forward_thread,
-            "attributes": self._texts(arguments),
+            "attributes": self._texts([some[f"args.{key}"] for key in _GIVEN]),
         }
         if (category >= _KERNEL).any():
-            columns["correlation"] = _int64([one.correlation for one in arguments])
-            columns["device"] = _integers([one.device for one in arguments]).astype(np.int32)
-            columns["stream"] = _integers([one.stream for one in arguments])
+            columns["correlation"] = file.numbers(some["args.correlation"], absent=-1)
+            columns["device"] = self._number.of(some["args.device"]).astype(np.int32)
+            columns["stream"] = self._number.of(some["args.stream"])
         for key, column in columns.items():
             _pad(self._columns[key], count)
             self._columns[key].frombytes(column.tobytes())
@@ -264,58 +184,65 @@ class _Reader:
         category[operator & np.array(self._annotation)[name]] = _ANNOTATION
         return category
 
-    def _times(self, times: list[Any]) -> Int64:
-        if self._exact:
-            return _int64([_exact_ns(text) for text in times])
-        us = np.fromiter(times, np.float64, len(times))
-        if not (np.abs(us) < _EXACT_US).all():
-            message = "a time or a duration of months"
-            raise ValueError(message)
-        whole = np.floor(us)
-        return whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000).astype(np.int64)
+    def _texts(self, given: Sequence[Ranges]) -> Int32:
+        """Return the numbers of what operators were given, all of it together."""
+        both = np.zeros(len(given[0]), np.int64)
+        for meanings, pairs, values in zip(self._given, self._pairs, given, strict=True):
+            code = meanings.of(values)
+            known = len(meanings)
+            found, where = np.unique(both * known + code, return_inverse=True)
+            before, last = (numbers.tolist() for numbers in np.divmod(found, known))
+            numbered = [pairs[pair] for pair in zip(before, last, strict=True)]
+            both = np.array(numbered, np.int64)[where.reshape(-1)]
+        return both.astype(np.int32)
 
-    def _texts(self, arguments: list[_Arguments]) -> Int32:
-        codes = self._attributes
-        join = _APART.join
-        return np.array(
-            [codes[join((one.shapes, one.dtypes, one.strides, one.concrete))] for one in arguments],
-            np.int32,
+    def _add_others(
+        self, batch: Batch, rows: Int64, phase: Int64, name: Int64, category: Int64
+    ) -> None:
+        names, categories = list(self._names), list(self._categories)
+        memory = self._names.get(_MEMORY, -1)
+        is_memory = (name[rows] == memory) & (phase[rows] != _METADATA)
+        if is_memory.any():
+            self._add_memory(Some(batch, rows[is_memory]))
+        rows = rows[~is_memory]
+        for row in rows[phase[rows] == _METADATA].tolist():
+            if names[name[row]] == "thread_name":
+                process, thread = (self._number.of(batch[key][[row]])[0] for key in ("pid", "tid"))
+                (text,) = self._file.distinct(batch["args.name"][[row]])[1]
+                self._threads[int(process), int(thread)] = msgspec.json.decode(text, type=str)
+        skipped = rows[phase[rows] != _METADATA]
+        for pair, count in Counter(
+            zip(category[skipped].tolist(), name[skipped].tolist(), strict=True)
+        ).items():
+            self._skipped[categories[pair[0]] or names[pair[1]]] += count
+
+    def _add_memory(self, some: Some) -> None:
+        size, address, kind, number, allocated, reserved = (
+            self._file.numbers(some[f"args.{key}"], absent=absent)
+            for key, absent in zip(_INTEGERS, (0, 0, 0, -1, -1, -1), strict=True)
         )
-
-    def _add_other(self, event: _Event) -> None:
-        if event.ph == "M":
-            if event.name == "thread_name":
-                key = (_integer(event.pid), _integer(event.tid))
-                self._threads[key] = msgspec.json.decode(event.args.name, type=str)
-        elif event.name == "[memory]":
-            self._add_memory(event)
-        else:
-            self._skipped[event.cat or event.name] += 1
-
-    def _add_memory(self, event: _Event) -> None:
-        one = event.args
-        row = {
-            "start_ns": int(self._times([event.ts])[0]),
-            "bytes": one.bytes,
-            "address": one.address,
-            "device": one.device_number if one.device_kind else -1,
-            "pid": _integer(event.pid),
-            "tid": _integer(event.tid),
-            "allocated_bytes": one.allocated_bytes,
-            "reserved_bytes": one.reserved_bytes,
+        columns = {
+            "start_ns": self._file.numbers(some["ts"], 3, odd=_exact_ns),
+            "bytes": size,
+            "address": address,
+            "device": np.where(kind != 0, number, -1),
+            "pid": self._number.of(some["pid"]),
+            "tid": self._number.of(some["tid"]),
+            "allocated_bytes": allocated,
+            "reserved_bytes": reserved,
         }
-        for name, value in row.items():
-            self._memory[name].append(value)
+        for key, column in columns.items():
+            self._memory[key].frombytes(column.tobytes())
 
-    def events(self) -> Events:
+    def events(self, base_ns: int) -> Events:
         """All that was added."""
         memory = {name: np.array(values, np.int64) for name, values in self._memory.items()}
         memory["device"] = memory["device"].astype(np.int32)
-        texts, codes = _attribute_texts(list(self._attributes))
+        texts, codes = _attribute_texts(self._all_given())
         columns = self._joined()
         columns["attributes"] = codes[columns["attributes"]]
         return Events(
-            base_ns=self._base_ns,
+            base_ns=base_ns,
             names=list(self._names),
             texts=texts,
             allocations=Allocations(**memory),  # type: ignore[arg-type]
@@ -323,6 +250,14 @@ class _Reader:
             skipped=dict(self._skipped),
             **columns,
         )
+
+    def _all_given(self) -> list[bytes]:
+        """Return the values that the numbers of _texts() stand for, one after the other."""
+        texts: list[bytes] = [b""]
+        for meanings, pairs in zip(self._given, self._pairs, strict=True):
+            values = {number: text for text, number in meanings.items()}
+            texts = [texts[before] + _APART + values[code] for before, code in pairs]
+        return [text[1:] for text in texts]
 
     def _joined(self) -> dict[str, Any]:
         """The columns; one that only devices have takes no memory where there are none."""
@@ -351,14 +286,6 @@ def _pad(column: array[int], count: int) -> None:
         column.extend(array(column.typecode, [-1]) * (count - len(column)))
 
 
-def _int32(values: list[int]) -> Int32:
-    return np.fromiter(values, np.int32, len(values))
-
-
-def _int64(values: list[int]) -> Int64:
-    return np.fromiter(values, np.int64, len(values))
-
-
 def _attribute_texts(keys: list[bytes]) -> tuple[list[str], Int32]:
     """The attributes as JSON, and which of them each key stands for."""
     texts = _Codes()
@@ -373,15 +300,9 @@ def _attribute_text(key: bytes) -> str:
     return f"{{{inner}}}" if inner else ""
 
 
-def _integers(values: list[int | str]) -> Int64:
-    try:
-        return _int64(values)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return _int64([_integer(value) for value in values])
-
-
-def _integer(value: int | str) -> int:
-    """A number, also where it is written as text: `25738`, `0x0`, `stream 7`."""
+def _integer(text: bytes) -> int:
+    """A number, also where it is written as text: `25738`, `0x0`, `stream 7`; -1 if it is none."""
+    value = msgspec.json.decode(text, type=int | str) if text else -1
     if isinstance(value, int):
         return value
     try:
@@ -390,13 +311,9 @@ def _integer(value: int | str) -> int:
         return -1
 
 
-def _exact_ns(text: Raw) -> int:
+def _exact_ns(text: bytes) -> int:
     """Nanoseconds of a decimal number of microseconds."""
-    whole, _, part = bytes(text).partition(b".")
-    if whole.isdigit() and len(part) <= 3 and (part.isdigit() or not part):
-        return int(whole) * 1000 + int(part.ljust(3, b"0"))
-    try:
-        return round(Decimal(bytes(text).decode()) * 1000)
-    except InvalidOperation:
-        message = f"{bytes(text[:40])!r} is no time"
-        raise ValueError(message) from None
+    if not abs(float(text)) < _MOST_US:
+        message = f"{text[:40]!r} is no time"
+        raise ValueError(message)
+    return round(Decimal(text.decode()) * 1000)

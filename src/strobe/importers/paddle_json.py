@@ -18,7 +18,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from numpy.typing import NDArray
 from strobe.analysis.nesting import nest
 from strobe.errors import FormatError
 from strobe.importers.events import Events, Int32, Int64
-from strobe.importers.json_rows import Batch, JsonFile
+from strobe.importers.json_rows import Batch, JsonFile, Meanings, Some, read_string
 from strobe.importers.paddle import (
     EVENT_TYPES,
     MEMORY_TYPES,
@@ -129,40 +128,11 @@ def _read(file: JsonFile) -> Trace:
     return reader.trace(head)
 
 
-class _Numbers(dict[bytes, int]):
-    """What JSON values stand for; each distinct one is looked at once in a file."""
-
-    def __init__(self, file: JsonFile, meaning: Callable[[bytes], int]) -> None:
-        super().__init__()
-        self._file = file
-        self._meaning = meaning
-
-    def __missing__(self, text: bytes) -> int:
-        number = self[text] = self._meaning(text)
-        return number
-
-    def of(self, values: Ranges) -> Int64:
-        code, texts = self._file.distinct(values)
-        found: Int64 = np.array([self[text] for text in texts], np.int64)[code]
-        return found
-
-
 class _Texts(dict[Any, int]):
     """Distinct values in the order of their first use."""
 
     def number(self, value: Any) -> int:
         return self.setdefault(value, len(self))
-
-
-@dataclass(frozen=True)
-class _Some:
-    """Some of the events of a batch."""
-
-    batch: Batch
-    rows: NDArray[np.intp]
-
-    def __getitem__(self, key: str) -> Ranges:
-        return self.batch[key][self.rows]
 
 
 _Columns = dict[str, NDArray[Any]]
@@ -176,13 +146,13 @@ class _Reader:
         self._parts: dict[str, list[_Columns]] = defaultdict(list)
         self._names, self._values = _Texts(), _Texts()
         phases = {"X": _LASTING, "i": _INSTANT}
-        self._phase = _Numbers(file, lambda text: phases.get(_string(text), -1))
-        self._kind = _Numbers(file, lambda text: _KINDS.get(_string(text), -1))
-        self._name = _Numbers(file, lambda text: self._names.number(_string(b'"%b"' % text)))
-        self._text = _Numbers(file, lambda text: self._names.number(_string(text)))
-        self._value = _Numbers(file, self._values.number)
-        self._thread = _Numbers(file, lambda text: _thread(_plain(text)))
-        self._address = _Numbers(file, lambda text: _address(_plain(text)))
+        self._phase = Meanings(file, lambda text: phases.get(read_string(text), -1))
+        self._kind = Meanings(file, lambda text: _KINDS.get(read_string(text), -1))
+        self._name = Meanings(file, lambda text: self._names.number(read_string(b'"%b"' % text)))
+        self._text = Meanings(file, lambda text: self._names.number(read_string(text)))
+        self._value = Meanings(file, self._values.number)
+        self._thread = Meanings(file, lambda text: _thread(_plain(text)))
+        self._address = Meanings(file, lambda text: _address(_plain(text)))
 
     def add(self, batch: Batch) -> None:
         """Take some events."""
@@ -191,7 +161,7 @@ class _Reader:
         unknown = np.flatnonzero(lasting & ((kind < 0) | (kind >= _FIRST_OF_MEMORY)))
         if len(unknown):
             _, (category,) = self._file.distinct(batch["cat"][unknown[:1]])
-            reason = f"an event of unknown category {_string(category)!r}"
+            reason = f"an event of unknown category {read_string(category)!r}"
             raise FormatError(self._file.path, "traceEvents", reason)
         on_device = lasting & np.isin(kind, _ON_DEVICE)
         for sort, chosen, more in (
@@ -201,11 +171,11 @@ class _Reader:
         ):
             rows = np.flatnonzero(chosen)
             if len(rows) or not self._parts[sort]:
-                some = _Some(batch, rows)
+                some = Some(batch, rows)
                 columns = {"kind": kind[rows], **self._of_all(some), **more(some)}
                 self._parts[sort].append(columns)
 
-    def _of_all(self, some: _Some) -> _Columns:
+    def _of_all(self, some: Some) -> _Columns:
         file = self._file
         return {
             "name": self._name.of(file.shorten(some["name"])).astype(np.int32),
@@ -214,34 +184,36 @@ class _Reader:
             "ts": file.numbers(some["ts"], 3, odd=_odd_micros),
         }
 
-    def _times(self, some: _Some) -> _Columns:
+    def _times(self, some: Some) -> _Columns:
         file = self._file
         return {
             "dur": file.numbers(some["dur"], 3, odd=_odd_micros),
-            "low": file.numbers(some["start_time"], 3, b" us", absent=-1, odd=_odd_shown),
-            "high": file.numbers(some["end_time"], 3, b" us", absent=-1, odd=_odd_shown),
-            "correlation": file.numbers(some["correlation id"], absent=-1),
+            "low": file.numbers(some["args.start_time"], 3, b" us", absent=-1, odd=_odd_shown),
+            "high": file.numbers(some["args.end_time"], 3, b" us", absent=-1, odd=_odd_shown),
+            "correlation": file.numbers(some["args.correlation id"], absent=-1),
         }
 
-    def _of_host(self, some: _Some) -> _Columns:
-        stack = np.where(some["callstack"].begin < 0, -1, self._text.of(some["callstack"]))
+    def _of_host(self, some: Some) -> _Columns:
+        stack = np.where(
+            some["args.callstack"].begin < 0, -1, self._text.of(some["args.callstack"])
+        )
         return {
             **self._times(some),
             "callstack": stack.astype(np.int32),
-            "shapes": self._value.of(some["input_shapes"]),
-            "dtypes": self._value.of(some["input_dtypes"]),
+            "shapes": self._value.of(some["args.input_shapes"]),
+            "dtypes": self._value.of(some["args.input_dtypes"]),
         }
 
-    def _of_device(self, some: _Some) -> _Columns:
+    def _of_device(self, some: Some) -> _Columns:
         """Return the other numbers of device events, as the protobuf's reader names them."""
         found = self._times(some)
-        found |= {name: self._file.numbers(some[key]) for name, key in _INTEGERS.items()}
+        found |= {name: self._file.numbers(some[f"args.{key}"]) for name, key in _INTEGERS.items()}
         found["static_shared_memory"] = np.zeros_like(found["value"])
         for name, key in _FRACTIONS.items():
-            found[name] = self._decoded(some[key], float, 0.0)
+            found[name] = self._decoded(some[f"args.{key}"], float, 0.0)
         found["occupancy"] /= 100
         for name in _SIZES:
-            sizes = self._decoded(some[name], _three_sizes, (0, 0, 0)).reshape(-1, 3)
+            sizes = self._decoded(some[f"args.{name}"], _three_sizes, (0, 0, 0)).reshape(-1, 3)
             found |= {f"{name}_{letter}": sizes[:, at] for at, letter in enumerate("xyz")}
         return found
 
@@ -249,11 +221,11 @@ class _Reader:
         code, texts = self._file.distinct(values)
         return np.array([decode(text) if text else absent for text in texts] or [absent])[code]
 
-    def _of_memory(self, some: _Some) -> _Columns:
+    def _of_memory(self, some: Some) -> _Columns:
         return {
-            "address": self._address.of(some["addr"]),
-            "place": self._text.of(some["place"]).astype(np.int32),
-            **{name: self._file.numbers(some[name]) for name in _MEMORY},
+            "address": self._address.of(some["args.addr"]),
+            "place": self._text.of(some["args.place"]).astype(np.int32),
+            **{name: self._file.numbers(some[f"args.{name}"]) for name in _MEMORY},
         }
 
     def trace(self, head: _Head) -> Trace:
@@ -389,10 +361,6 @@ def _memory_events(memory: _Columns, clock: _Clock, host: HostEvents) -> MemoryE
     )
 
 
-def _string(text: bytes) -> str:
-    return msgspec.json.decode(text, type=str) if text else ""
-
-
 def _plain(text: bytes) -> int | str:
     return msgspec.json.decode(text, type=int | str) if text else 0
 
@@ -408,7 +376,7 @@ def _odd_micros(text: bytes) -> int:
 
 def _odd_shown(text: bytes) -> int:
     """Return a time like "1.250 us" that is written in another way."""
-    shown = _string(text)
+    shown = read_string(text)
     return round(float(shown.partition(" ")[0]) * 1000) if shown else -1
 
 
