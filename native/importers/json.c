@@ -120,9 +120,10 @@ static inline int64_t skip_digits(Cursor *cursor) {
   return cursor->at - first;
 }
 
-static inline bool is_next(Cursor *cursor, const char *any) {
-  if (cursor->at >= cursor->size || !cursor->bytes[cursor->at] ||
-      !strchr(any, cursor->bytes[cursor->at])) {
+// Takes one of two bytes, if it is the next one.
+static inline bool is_next(Cursor *cursor, uint8_t one, uint8_t other) {
+  if (cursor->at >= cursor->size ||
+      (cursor->bytes[cursor->at] != one && cursor->bytes[cursor->at] != other)) {
     return false;
   }
   cursor->at++;
@@ -130,16 +131,16 @@ static inline bool is_next(Cursor *cursor, const char *any) {
 }
 
 static inline bool skip_number(Cursor *cursor) {
-  is_next(cursor, "-");
-  bool zero = is_next(cursor, "0");
+  is_next(cursor, '-', '-');
+  bool zero = is_next(cursor, '0', '0');
   if (!zero && skip_digits(cursor) == 0) {
     return fail(cursor, kJsonWrong);
   }
-  if (is_next(cursor, ".") && skip_digits(cursor) == 0) {
+  if (is_next(cursor, '.', '.') && skip_digits(cursor) == 0) {
     return fail(cursor, kJsonWrong);
   }
-  if (is_next(cursor, "eE")) {
-    is_next(cursor, "+-");
+  if (is_next(cursor, 'e', 'E')) {
+    is_next(cursor, '+', '-');
     if (skip_digits(cursor) == 0) {
       return fail(cursor, kJsonWrong);
     }
