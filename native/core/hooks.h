@@ -91,9 +91,9 @@ PyObject *source_capsule(void);
 // What one span costs in nanoseconds, measured now; negative when it cannot be.
 double span_calibrate(void);
 
-// Microseconds after which a thread that waits for the GIL asks the one that has it to let go. May be
-// looked at and changed without the GIL; it is read when a wait begins.
-unsigned long *python_switch_interval_us(PyInterpreterState *interpreter);
+// Has the thread with the GIL let it go soon, and wait until somebody takes it: to be called right
+// before that. Python itself asks after 5 ms, and whatever ends earlier would never be seen.
+void python_ask_for_gil(PyInterpreterState *interpreter);
 
 // Who has the GIL, NULL for nobody; may be asked without it. Only to be compared: the thread may have
 // ended meanwhile.

@@ -19,10 +19,9 @@ enum {
   kMostFrames = 1000,   // of one stack, the innermost
   kMostThreads = 4096,  // whose lanes are remembered
   kCachedStacks = 8192,
-  kPatienceUs = 500,  // for the GIL; with Python's 5 ms, whatever ends earlier is never seen
 };
 // Of the program's processor time, for us; beyond it, looks are further apart.
-#define MOST_SHARE 0.008
+#define MOST_SHARE 0.007
 #define GRACE_NS 200000u
 #define LONGEST_PAUSE_NS 10000000000u
 // A look after a longer pause than this stands for the processor time in it alone: the rest was
@@ -69,6 +68,7 @@ static struct {
   uint64_t now_ns, process_ns, thread_ns;  // the clock and processor times when last accounted for
   _Atomic uint64_t answering_ns;           // spent in pending calls since
   uint64_t looks, wall_ns, own_ns, program_ns;  // in all
+  uint64_t pause_ns;                            // before the next look
 } sampler = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static uint32_t stack_id(Ring *ring, uint32_t above, const Callee *callee) {
@@ -199,17 +199,6 @@ static bool wait_until(uint64_t time_ns) {
   return !stop && !atomic_load(&sampler.over);
 }
 
-// Takes the GIL. A thread of the program that begins to wait in the same instant is as impatient,
-// once.
-static void take_gil(PyThreadState *state) {
-  unsigned long *interval_us = python_switch_interval_us(sampler.interpreter);
-  unsigned long before_us = *interval_us;
-  if (before_us > kPatienceUs) *interval_us = kPatienceUs;
-  PyEval_RestoreThread(state);
-  // Unless the program has set it meanwhile.
-  if (*interval_us == kPatienceUs) *interval_us = before_us;
-}
-
 static uint64_t cpu_ns(clockid_t clock) {
   struct timespec spent;
   clock_gettime(clock, &spent);
@@ -243,18 +232,20 @@ static void look(void) {
     ask_main_thread();
     return;
   }
-  take_gil(sampler.state);
+  if (holder) python_ask_for_gil(sampler.interpreter);
+  PyEval_RestoreThread(sampler.state);
   take_samples_alone();
   PyEval_SaveThread();
 }
 
 // While we cost too much: until the program will have used what pays for a look, if it goes on as it
 // did so far, of which little is known at first.
-static uint64_t next_pause_ns(uint64_t last_ns) {
+static uint64_t next_pause_ns(void) {
   double own_ns = (double)sampler.own_ns, affordable_ns = MOST_SHARE * (double)sampler.program_ns;
   if (own_ns <= affordable_ns + GRACE_NS) return sampler.interval_ns;
   double pause_ns = own_ns / (double)sampler.looks * (double)sampler.wall_ns / (affordable_ns + 1);
-  uint64_t most_ns = 2 * last_ns < LONGEST_PAUSE_NS ? 2 * last_ns : LONGEST_PAUSE_NS;
+  uint64_t twice_ns = 2 * sampler.pause_ns;
+  uint64_t most_ns = twice_ns < LONGEST_PAUSE_NS ? twice_ns : LONGEST_PAUSE_NS;
   if (pause_ns > (double)most_ns) return most_ns;
   return pause_ns < (double)sampler.interval_ns ? sampler.interval_ns : (uint64_t)pause_ns;
 }
@@ -288,10 +279,10 @@ static void ask_for_short_turns(void) {
 
 static void *run(void *Py_UNUSED(argument)) {
   ask_for_short_turns();
-  uint64_t next_ns = clock_monotonic_ns(), pause_ns = sampler.interval_ns;
-  while (wait_until(next_ns += vary(pause_ns))) {
+  uint64_t next_ns = clock_monotonic_ns();
+  while (wait_until(next_ns += vary(sampler.pause_ns))) {
     look();
-    pause_ns = next_pause_ns(pause_ns);
+    sampler.pause_ns = next_pause_ns();
     uint64_t now_ns = clock_monotonic_ns();
     // Late by more than a turn: those are not made up for.
     if (now_ns > next_ns + sampler.interval_ns) next_ns = now_ns;
@@ -349,6 +340,7 @@ PyObject *sampler_start(PyObject *Py_UNUSED(module), PyObject *arguments) {
   PyObject *ours;
   if (!PyArg_ParseTuple(arguments, "dU", &rate_hz, &ours)) return NULL;
   sampler.interval_ns = (uint64_t)(1e9 / rate_hz);
+  sampler.pause_ns = sampler.interval_ns;
   if (sampler.running) Py_RETURN_NONE;
   callees_hide(ours);
   int failure = start_thread();

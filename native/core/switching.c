@@ -2,6 +2,9 @@
 // The one place that looks at CPython's GIL from outside of it.
 #define Py_BUILD_CORE
 #include <Python.h>
+#if PY_VERSION_HEX >= 0x030d0000
+#include <internal/pycore_ceval.h>
+#endif
 #include <internal/pycore_interp.h>
 #include <internal/pycore_runtime.h>
 #undef Py_BUILD_CORE
@@ -17,8 +20,18 @@ static struct _gil_runtime_state *gil_of(PyInterpreterState *interpreter) {
 #endif
 }
 
-unsigned long *python_switch_interval_us(PyInterpreterState *interpreter) {
-  return &gil_of(interpreter)->interval;
+void python_ask_for_gil(PyInterpreterState *interpreter) {
+#if PY_VERSION_HEX >= 0x030d0000
+  struct _gil_runtime_state *gil = gil_of(interpreter);
+  // Whoever has it cannot end meanwhile: to let it go takes the mutex.
+  pthread_mutex_lock(&gil->mutex);
+  PyThreadState *holder = python_gil_holder(interpreter);
+  if (holder) _Py_set_eval_breaker_bit(holder, _PY_GIL_DROP_REQUEST_BIT);
+  pthread_mutex_unlock(&gil->mutex);
+#else
+  _Py_atomic_store_relaxed(&interpreter->ceval.gil_drop_request, 1);
+  _Py_atomic_store_relaxed(&interpreter->ceval.eval_breaker, 1);
+#endif
 }
 
 PyThreadState *python_gil_holder(PyInterpreterState *interpreter) {
