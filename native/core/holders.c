@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "holders.h"
 
+#include <pthread.h>
 #include <stdlib.h>
-
-#include "hooks.h"
-#include "texts.h"
+#include <string.h>
 
 enum {
   kFirstBlocks = 1024,
   kMostBlocks = 1 << 20,  // more than this are not kept: 48 MB
-  kMostOwners = 2048,     // in an answer; what the others hold goes to nobody
-  kBefore = 0,            // owner of what was there before
 };
-#define NOBODY UINT32_MAX
 
 typedef struct {
   uint64_t address;
@@ -20,13 +16,6 @@ typedef struct {
   uint32_t owner;
   int32_t device;
 } Block;
-
-typedef struct {
-  uint64_t blocks;  // 0: a free place
-  int64_t bytes;
-  uint32_t owner;
-  int32_t device;
-} Holder;
 
 static struct {
   pthread_mutex_t lock;
@@ -101,12 +90,12 @@ static void take(uint64_t address, int device) {
 }
 
 static uint32_t innermost(const Ring *ring) {
-  if (ring->free_count == kOpenSlots) return NOBODY;
+  if (ring->free_count == kOpenSlots) return HOLDERS_NOBODY;
   // The slot that was taken last is the one above those that are free, unless spans overlap.
   const OpenSlot *newest = &ring->open[ring->free_slots[ring->free_count]];
   if (newest->start_ns) return newest->name;
   uint64_t latest_ns = 0;
-  uint32_t name = NOBODY;
+  uint32_t name = HOLDERS_NOBODY;
   for (uint32_t slot = 0; slot < kOpenSlots; slot++) {
     if (ring->open[slot].start_ns <= latest_ns) continue;
     latest_ns = ring->open[slot].start_ns;
@@ -131,45 +120,28 @@ void holders_change(const Ring *ring, int64_t bytes, uint64_t address, int devic
   holders_unlock();
 }
 
-PyObject *holders_before(PyObject *Py_UNUSED(module), PyObject *storages) {
-  Ring *ring = recorder_ring();
-  if (ring == NULL) Py_RETURN_NONE;
-  PyObject *each = PySequence_Fast(storages, "a sequence of (address, bytes, device)");
-  for (Py_ssize_t i = 0; each && i < PySequence_Fast_GET_SIZE(each); i++) {
-    unsigned long long address;
-    long long bytes;
-    int device;
-    PyObject *storage = PySequence_Fast_GET_ITEM(each, i);
-    if (!PyArg_ParseTuple(storage, "KLi", &address, &bytes, &device)) {
-      Py_CLEAR(each);
-      break;
-    }
-    holders_lock();
-    belong_to(ring->serial);
-    bool is_known = holders.blocks && find(holders.blocks, holders.mask, address, device)->bytes;
-    if (bytes > 0 && !is_known) put((Block){address, bytes, kBefore, device});
-    holders_unlock();
-  }
-  if (each == NULL) return NULL;
-  Py_DECREF(each);
-  Py_RETURN_NONE;
+void holders_before(const Ring *ring, int64_t bytes, uint64_t address, int device) {
+  holders_lock();
+  belong_to(ring->serial);
+  bool is_known = holders.blocks && find(holders.blocks, holders.mask, address, device)->bytes;
+  if (bytes > 0 && !is_known) put((Block){address, bytes, kHoldersBefore, device});
+  holders_unlock();
 }
 
-PyObject *holders_forget(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing)) {
+void holders_forget(void) {
   holders_lock();
   forget();
   holders_unlock();
-  Py_RETURN_NONE;
 }
 
 static Holder *find_holder(Holder *found, uint32_t *count, uint32_t owner, int32_t device) {
   for (uint32_t place = owner * 31 + (uint32_t)device;; place++) {
-    Holder *holder = &found[place & (kMostOwners - 1)];
+    Holder *holder = &found[place & (kMostHolders - 1)];
     if (holder->blocks && holder->owner == owner && holder->device == device) return holder;
     if (holder->blocks) continue;
     // Room is left for nobody's blocks on each device.
-    if (++*count > kMostOwners / 2 && owner != NOBODY) {
-      return find_holder(found, count, NOBODY, device);
+    if (++*count > kMostHolders / 2 && owner != HOLDERS_NOBODY) {
+      return find_holder(found, count, HOLDERS_NOBODY, device);
     }
     holder->owner = owner;
     holder->device = device;
@@ -177,19 +149,8 @@ static Holder *find_holder(Holder *found, uint32_t *count, uint32_t owner, int32
   }
 }
 
-static PyObject *owner_name(uint32_t owner) {
-  if (owner == kBefore) return PyUnicode_FromString("(before the start)");
-  char text[256];
-  if (text_copy(holders.serial, owner, text, sizeof text)) {
-    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
-  }
-  PyObject *name = string_of_id(holders.serial, owner);
-  return name ? name : PyUnicode_FromString("(unknown)");
-}
-
-PyObject *holders_list(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing)) {
-  static Holder found[kMostOwners];  // the GIL is held: nobody else is here
-  memset(found, 0, sizeof found);
+uint32_t holders_sum(Holder *found) {
+  memset(found, 0, kMostHolders * sizeof *found);
   uint32_t count = 0;
   holders_lock();
   for (uint32_t i = 0; holders.blocks && i <= holders.mask; i++) {
@@ -199,14 +160,7 @@ PyObject *holders_list(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing)
     holder->blocks++;
     holder->bytes += block->bytes;
   }
+  uint32_t serial = holders.serial;
   holders_unlock();
-  PyObject *list = PyList_New(0);
-  for (uint32_t i = 0; list && i < kMostOwners; i++) {
-    if (found[i].blocks == 0) continue;
-    PyObject *row = Py_BuildValue("(NiKL)", owner_name(found[i].owner), found[i].device,
-                                  (unsigned long long)found[i].blocks, (long long)found[i].bytes);
-    if (row == NULL || PyList_Append(list, row) != 0) Py_CLEAR(list);
-    Py_XDECREF(row);
-  }
-  return list;
+  return serial;
 }

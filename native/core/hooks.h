@@ -104,9 +104,9 @@ PyThreadState *python_gil_holder(PyInterpreterState *interpreter);
 void python_notice_pending_calls(PyInterpreterState *interpreter);
 
 // What is told of holders.h: (owner, device, blocks, bytes) each; and of what there was before.
-PyObject *holders_list(PyObject *module, PyObject *nothing);
-PyObject *holders_before(PyObject *module, PyObject *storages);
-PyObject *holders_forget(PyObject *module, PyObject *nothing);
+PyObject *owners_list(PyObject *module, PyObject *nothing);
+PyObject *owners_before(PyObject *module, PyObject *storages);
+PyObject *owners_forget(PyObject *module, PyObject *nothing);
 
 // The Python calls of all threads (calls.c) and samples of their stacks (sampler.c).
 PyObject *calls_start(PyObject *module, PyObject *arguments);

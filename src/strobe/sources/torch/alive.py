@@ -22,15 +22,15 @@ def write(log: Path) -> None:
     path = log / FILE_NAME.format(pid=os.getpid(), start_ns=start_ns)
     content = {"pid": os.getpid(), "start_ns": start_ns, "storages": storages}
     path.write_text(json.dumps(content))
-    if hasattr(recorder.core, "holders_before"):
-        recorder.core.holders_before(storages)
+    if hasattr(recorder.core, "owners_before"):
+        recorder.core.owners_before(storages)
 
 
 def held() -> list[Held]:
     """Return who holds what PyTorch has allocated, as far as its allocations were seen."""
     return [
         Held(owner, None if device < 0 else device, blocks, size)
-        for owner, device, blocks, size in recorder.core.holders_list()
+        for owner, device, blocks, size in recorder.core.owners_list()
     ]
 
 

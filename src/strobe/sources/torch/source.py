@@ -114,7 +114,7 @@ class TorchSource:
         if remaining is not None and wants is not None:
             self._resume(remaining)
         elif self._path == "callback":
-            recorder.core.holders_forget()
+            recorder.core.owners_forget()
         return Report(
             source_class="A" if self._path == "callback" else "B",
             path=self._path or "none",
