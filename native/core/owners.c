@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What Python is told of holders.h, and tells it.
-#include "holders.h"
 #include "hooks.h"
+
+#include "holders.h"
 #include "texts.h"
 
 PyObject *owners_before(PyObject *Py_UNUSED(module), PyObject *storages) {
