@@ -141,7 +141,7 @@ def run(arguments: argparse.Namespace) -> Json:
         "when": time.strftime("%Y-%m-%d"),
         "machine": f"{platform.machine()}, {_processor()}, {_cores()} cores, {platform.system()}",
         "python": platform.python_version(),
-        "command": "make bench",
+        "command": "make bench ARGS=--quick" if arguments.quick else "make bench",
         "spans": part("spans.py", "--rounds", rounds),
         "peers": {},
         "import": measure_import(20 if arguments.quick else 60),

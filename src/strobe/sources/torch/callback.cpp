@@ -659,16 +659,14 @@ EXPORT int strobe_torch_start(uint32_t wanted) {
     made_room.store(false);
     watch_memory();
   }
-  // All but what only builds of torch for tracing its own kernels announce: each scope costs torch
-  // time whenever autograd changes a thread's state.
+  // Each scope costs torch time whenever autograd changes a thread's state. So not those of its mobile
+  // and static interpreters, which Kineto sees, nor what only builds for tracing kernels announce.
   using at::RecordScope;
-  handle = at::addGlobalCallback(
-      at::RecordFunctionCallback(enter, leave)
-          .needsInputs((wanted & kInputs) != 0)
-          .scopes({RecordScope::FUNCTION, RecordScope::BACKWARD_FUNCTION,
-                   RecordScope::TORCHSCRIPT_FUNCTION, RecordScope::CUSTOM_CLASS,
-                   RecordScope::LITE_INTERPRETER, RecordScope::USER_SCOPE,
-                   RecordScope::STATIC_RUNTIME_OP, RecordScope::STATIC_RUNTIME_MODEL}));
+  handle = at::addGlobalCallback(at::RecordFunctionCallback(enter, leave)
+                                     .needsInputs((wanted & kInputs) != 0)
+                                     .scopes({RecordScope::FUNCTION, RecordScope::BACKWARD_FUNCTION,
+                                              RecordScope::TORCHSCRIPT_FUNCTION,
+                                              RecordScope::CUSTOM_CLASS, RecordScope::USER_SCOPE}));
   return !taken;
 }
 
