@@ -142,6 +142,21 @@ def test_names_of_any_length_and_many_of_them_are_kept_apart(tmp_path: Path) -> 
     assert {name: found.get(name) for name in names} == dict.fromkeys(names, 2)
 
 
+def test_shapes_of_any_size_are_kept_apart(tmp_path: Path) -> None:
+    # The callback packs two sizes into 64 bits where they fit.
+    large = [2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**40]
+    shapes = [[size, 3] for size in (1, *large)] + [[3, size] for size in (1, *large)]
+
+    def work() -> None:
+        for shape in shapes * 2:
+            torch.zeros(()).expand(shape).t()
+
+    spans = record(work, tmp_path, record_shapes=True).spans().collect()
+
+    told = [json.loads(text)["shapes"][0] for text in spans.filter(name="aten::t")["attributes"]]
+    assert told == shapes * 2
+
+
 def test_a_compiled_model_is_recorded(tmp_path: Path) -> None:
     model = network()
     compiled = torch.compile(model, backend="aot_eager")

@@ -66,6 +66,23 @@ class Digest {
     high_ = turned(high_ + bits, 43) * 0xd6e8feb86659fd93u;
   }
 
+  // Two at once, as a size seldom needs more than half of the bits; what does is set apart.
+  void push_sizes(at::IntArrayRef sizes) {
+    size_t i = 0;
+    for (; i + 1 < sizes.size(); i += 2) {
+      uint64_t first = static_cast<uint64_t>(sizes[i]),
+               second = static_cast<uint64_t>(sizes[i + 1]);
+      if (first >> 32 || second >> 31) {
+        push(-1);
+        push(sizes[i]);
+        push(sizes[i + 1]);
+      } else {
+        push(static_cast<int64_t>(first | second << 32));
+      }
+    }
+    if (i < sizes.size()) push(sizes[i]);
+  }
+
   bool operator==(const Digest &other) const {
     return low_ == other.low_ && high_ == other.high_;
   }
@@ -87,6 +104,10 @@ class List {
  public:
   void push(int64_t number) {
     numbers_.push_back(number);
+  }
+
+  void push_sizes(at::IntArrayRef sizes) {
+    numbers_.insert(numbers_.end(), sizes.begin(), sizes.end());
   }
 
   const int64_t *begin() const {
@@ -254,10 +275,10 @@ void add_tensor(Sink &sink, const at::Tensor &tensor, uint32_t wanted) {
   }
   int64_t dtype = static_cast<int64_t>(tensor.scalar_type());
   sink.push(Head{kTensor, dtype, static_cast<int64_t>(sizes.size())}.number());
-  add_numbers(sink, sizes);
+  sink.push_sizes(sizes);
   if (wanted & kStrides) {
     sink.push(static_cast<int64_t>(strides.size()));
-    add_numbers(sink, strides);
+    sink.push_sizes(strides);
   }
 }
 
