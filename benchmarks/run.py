@@ -24,6 +24,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 # Traces of other tools, where they lie beside the project.
 TRACES = ROOT.parent / "shared" / "data"
+# Of which a table is to be made, however quick the run: what it must be is said of so many.
+MANY = "1000000"
 
 
 def part(script: str, *arguments: str, python: str = sys.executable) -> Json:
@@ -77,7 +79,8 @@ print(json.dumps({"reads": reads, "read_us": statistics.median(spent) / 1e3}))
         [sys.executable, "-c", timing], check=True, capture_output=True, text=True
     )
     spent: dict[str, list[float]] = {"bare": [], "on": []}
-    with tempfile.TemporaryDirectory() as folder:
+    # The finalizer may still write into it.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         variables = {"bare": "", "on": json.dumps({"output": folder})}
         for _ in range(rounds):
             for name in random.sample(list(variables), len(variables)):
@@ -171,14 +174,12 @@ def run(arguments: argparse.Namespace) -> Json:
             results[f"{name}_steps"] = part("framework_steps.py", name, *counts, python=python)
         if name == "torch":
             results["python_calls"].append(part("python_calls.py", "--rounds", "10", python=python))
-            count = "100000" if arguments.quick else "1000000"
-            results["torch_table"] = part("torch_table.py", count, python=python)
-            results["torch_many"] = measure_torch(count, python)
+            results["torch_table"] = part("torch_table.py", MANY, python=python)
+            results["torch_many"] = measure_torch(MANY, python)
             rounds_of_steps = "25" if arguments.quick else "60"
             results["torch_steps"] = part("torch_steps.py", rounds_of_steps, python=python)
         if name == "paddle":
-            count = "20000" if arguments.quick else "1000000"
-            results["paddle_table"] = part("paddle_table.py", count, python=python)
+            results["paddle_table"] = part("paddle_table.py", MANY, python=python)
     return results
 
 
