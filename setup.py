@@ -50,14 +50,14 @@ def extensions() -> list[Extension]:
         Extension(
             "strobe.importers._wire",
             sources("native/importers", "wire"),
-            include_dirs=["native/importers"],
+            include_dirs=["native", "native/importers"],
             depends=headers,
             extra_compile_args=flags,
         ),
         Extension(
             "strobe.importers._json",
             sources("native/importers", "json"),
-            include_dirs=["native/importers"],
+            include_dirs=["native", "native/importers"],
             depends=headers,
             extra_compile_args=flags,
         ),

@@ -3,8 +3,8 @@
 // Hot loops of strobe.analysis: what polars cannot say in one pass. Knows columns, not tables.
 // The Python twin is src/strobe/analysis/_nesting_python.py.
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "stateless.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -473,23 +473,13 @@ static PyMethodDef kMethods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyModuleDef_Slot kSlots[] = {
-#ifdef Py_mod_multiple_interpreters
-    {Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED},
-#endif
-#ifdef Py_mod_gil
-    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
-#endif
-    {0, NULL},
-};
-
 static struct PyModuleDef kModule = {
     .m_base = PyModuleDef_HEAD_INIT,
     .m_name = "_kernels",
     .m_doc = "Hot loops over span columns; the Python twin is strobe.analysis._nesting_python.",
     .m_size = 0,
     .m_methods = kMethods,
-    .m_slots = kSlots,
+    .m_slots = kStatelessSlots,
 };
 
 PyMODINIT_FUNC PyInit__kernels(void) {

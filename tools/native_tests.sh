@@ -61,7 +61,7 @@ shopt -s nullglob
 # Python objects are touched in few files only, directly or through a header that includes
 # Python.h; the others must stand without Python.
 sources=()
-folders=(-Inative/core -Inative/importers -Isrc/strobe/record)
+folders=(-Inative -Inative/core -Inative/importers -Isrc/strobe/record)
 for file in native/core/*.c native/importers/*.c; do
     needs=$("$compiler" -M -MG "${folders[@]}" "$file")
     [[ $needs == *Python.h* ]] || sources+=("$file")

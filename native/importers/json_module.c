@@ -4,6 +4,7 @@
 
 #include "buffers.h"
 #include "json.h"
+#include "stateless.h"
 
 // The names of members are bytes, and an array that says where each begins, and the last one ends.
 static bool take_keys(PyObject *texts, const Py_buffer *at, JsonKeys *keys) {
@@ -159,23 +160,13 @@ static PyMethodDef kMethods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyModuleDef_Slot kSlots[] = {
-#ifdef Py_mod_multiple_interpreters
-    {Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED},
-#endif
-#ifdef Py_mod_gil
-    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
-#endif
-    {0, NULL},
-};
-
 static struct PyModuleDef kModule = {
     .m_base = PyModuleDef_HEAD_INIT,
     .m_name = "_json",
     .m_doc = "JSON as columns; the Python twin is strobe.importers._json_python.",
     .m_size = 0,
     .m_methods = kMethods,
-    .m_slots = kSlots,
+    .m_slots = kStatelessSlots,
 };
 
 PyMODINIT_FUNC PyInit__json(void) {

@@ -3,6 +3,7 @@
 // strobe.importers._wire: wire.c for Python. The Python twin is src/strobe/importers/_wire_python.py.
 
 #include "buffers.h"
+#include "stateless.h"
 #include "wire.h"
 
 static Messages messages_of(const Buffers *buffers) {
@@ -132,23 +133,13 @@ static PyMethodDef kMethods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyModuleDef_Slot kSlots[] = {
-#ifdef Py_mod_multiple_interpreters
-    {Py_mod_multiple_interpreters, Py_MOD_PER_INTERPRETER_GIL_SUPPORTED},
-#endif
-#ifdef Py_mod_gil
-    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
-#endif
-    {0, NULL},
-};
-
 static struct PyModuleDef kModule = {
     .m_base = PyModuleDef_HEAD_INIT,
     .m_name = "_wire",
     .m_doc = "Protobuf's wire format as columns; the Python twin is strobe.importers._wire_python.",
     .m_size = 0,
     .m_methods = kMethods,
-    .m_slots = kSlots,
+    .m_slots = kStatelessSlots,
 };
 
 PyMODINIT_FUNC PyInit__wire(void) {

@@ -223,10 +223,13 @@ class HostSource:
 
 
 def _attempt(action: Callable[[], _Result]) -> _Result | None:
-    """Return what comes of it, None where it fails."""
+    """Return what comes of it, None where it fails: there may be no memory for it.
+
+    The system's files, tracemalloc and a framework's own figures may be out of order too.
+    """
     try:
         return action()
-    except Exception:  # there may be no memory for it, and an error of the program's is on its way
+    except (MemoryError, OSError, RuntimeError, ValueError):
         return None
 
 
