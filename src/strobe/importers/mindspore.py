@@ -438,8 +438,8 @@ def _numbers(lines: list[str]) -> tuple[Int64, int]:
     try:
         return np.loadtxt(lines, np.int64, None, ",", usecols=(0, 1, 2), ndmin=2), 0
     except ValueError:
-        whole = [line for line in lines if _THREE_NUMBERS.match(line)]
-        return _numbers(whole)[0], len(lines) - len(whole)
+        whole = [line.split(",")[:3] for line in lines if _THREE_NUMBERS.match(line)]
+        return np.array(whole, np.int64).reshape(-1, 3), len(lines) - len(whole)
 
 
 def _owner_ns(times_ns: Int64, change: Int64, trace: _Trace, lane: Int64) -> Int64:
