@@ -23,7 +23,7 @@ LAYERS: dict[str, set[str]] = {
     "exporters": {"errors", "model", "store", "analysis"},
     "finalize": {"errors", "model", "store", "importers", "exporters", "analysis"},
     "cluster": {"errors", "model", "store", "analysis"},
-    "reports": {"errors", "model", "analysis", "cluster"},
+    "reports": {"errors", "model", "analysis", "exporters", "cluster"},
 }
 LAYERS["session"] = set(LAYERS)
 LAYERS["mindspore"] = LAYERS["paddle"] = {"errors", "model", "importers", "reports", "session"}

@@ -46,15 +46,16 @@ typedef struct {
   Pieces heads;
   const int64_t *start_ns;
   const int64_t *dur_ns;  // NULL: the events have no duration
+  Piece between;          // the two times
   const int32_t *track;
   Pieces tracks;
   Pieces arguments;  // one per row, "" for none; no pieces at all: no row has any
 } ChromeRows;
 
-// HEAD ts [,"dur": dur] TRACK [,"args": ARGUMENTS] },\n
+// HEAD ts [BETWEEN dur] TRACK [,"args": ARGUMENTS] },\n
 static Progress put_chrome_rows(const ChromeRows *rows, Py_ssize_t first, char *out,
                                 Py_ssize_t size) {
-  enum { kGlue = 2 * kMicrosecondsSize + sizeof(",\"dur\":,\"args\":},\n") };
+  enum { kGlue = 2 * kMicrosecondsSize + sizeof(",\"args\":},\n") };
   char *at = out;
   for (Py_ssize_t i = first; i < rows->rows; i++) {
     Piece head;
@@ -65,13 +66,14 @@ static Progress put_chrome_rows(const ChromeRows *rows, Py_ssize_t first, char *
         (rows->arguments.count > 0 && !take_piece(&rows->arguments, i, &arguments))) {
       return (Progress){i, 0, true};
     }
-    if ((size_t)(size - (at - out)) < head.size + track.size + arguments.size + kGlue) {
+    if ((size_t)(size - (at - out)) <
+        head.size + rows->between.size + track.size + arguments.size + kGlue) {
       return (Progress){i, at - out, false};
     }
     at = put(at, head.bytes, head.size);
     at = put_microseconds(at, rows->start_ns[i]);
     if (rows->dur_ns != NULL) {
-      at = PUT_TEXT(at, ",\"dur\":");
+      at = put(at, rows->between.bytes, rows->between.size);
       at = put_microseconds(at, rows->dur_ns[i]);
     }
     at = put(at, track.bytes, track.size);
@@ -87,9 +89,9 @@ static Progress put_chrome_rows(const ChromeRows *rows, Py_ssize_t first, char *
 PyObject *chrome_events(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
   (void)module;
   static const Argument kArguments[] = {
-      {"out", kOut},         {"head", kInt32},      {"heads", kBytes},        {"heads_at", kInt64},
-      {"start_ns", kInt64},  {"dur_ns", kInt64},    {"track", kInt32},        {"tracks", kBytes},
-      {"tracks_at", kInt64}, {"arguments", kBytes}, {"arguments_at", kInt64},
+      {"out", kOut},        {"head", kInt32},      {"heads", kBytes},     {"heads_at", kInt64},
+      {"start_ns", kInt64}, {"dur_ns", kInt64},    {"between", kBytes},   {"track", kInt32},
+      {"tracks", kBytes},   {"tracks_at", kInt64}, {"arguments", kBytes}, {"arguments_at", kInt64},
   };
   enum { kCount = sizeof kArguments / sizeof *kArguments };
   Buffers buffers;
@@ -110,12 +112,13 @@ PyObject *chrome_events(PyObject *module, PyObject *const *args, Py_ssize_t narg
       .heads = pieces_of(&views[2], &views[3]),
       .start_ns = views[4].buf,
       .dur_ns = views[5].shape[0] > 0 ? views[5].buf : NULL,
-      .track = views[6].buf,
-      .tracks = pieces_of(&views[7], &views[8]),
-      .arguments = pieces_of(&views[9], &views[10]),
+      .between = {views[6].buf, (size_t)views[6].len},
+      .track = views[7].buf,
+      .tracks = pieces_of(&views[8], &views[9]),
+      .arguments = pieces_of(&views[10], &views[11]),
   };
   if (!check_rows("chrome_events", "start_ns", views[4].shape[0], rows.rows) ||
-      !check_rows("chrome_events", "track", views[6].shape[0], rows.rows) ||
+      !check_rows("chrome_events", "track", views[7].shape[0], rows.rows) ||
       (rows.dur_ns && !check_rows("chrome_events", "dur_ns", views[5].shape[0], rows.rows)) ||
       (rows.arguments.count > 0 &&
        !check_rows("chrome_events", "arguments_at", rows.arguments.count, rows.rows))) {

@@ -6,8 +6,8 @@
 // Cast twice, as METH_FASTCALL takes another signature than PyCFunction says.
 static PyMethodDef kMethods[] = {
     {"chrome_events", (PyCFunction)(void (*)(void))chrome_events, METH_FASTCALL,
-     "chrome_events(out, head, heads, heads_at, start_ns, dur_ns, track, tracks, tracks_at, "
-     "arguments, arguments_at, first, /)\n--\n\n"
+     "chrome_events(out, head, heads, heads_at, start_ns, dur_ns, between, track, tracks, "
+     "tracks_at, arguments, arguments_at, first, /)\n--\n\n"
      "Write rows from `first` on while they fit; return the next row and the bytes used."},
     {"perfetto_packets", (PyCFunction)(void (*)(void))perfetto_packets, METH_FASTCALL,
      "perfetto_packets(out, turns, head, heads, heads_at, tracks, tracks_at, bodies, "

@@ -29,7 +29,7 @@ def test_perfetto_drops_nothing(hostile: strobe.Recording, query: "Query", tmp_p
     text = trace_view(run)
     assert text is not None
     trace = tmp_path / "trace_view.json"
-    trace.write_text(text, encoding="utf-8")
+    trace.write_bytes(text)
 
     events = [event for event in json.loads(text) if event["ph"] in "Xi"]
     assert len(events) == run.spans.height + run.instants.height
@@ -37,5 +37,5 @@ def test_perfetto_drops_nothing(hostile: strobe.Recording, query: "Query", tmp_p
     assert query(trace, "select count(*) from slice;") == [[str(len(events))]]
 
 
-def threads(text: str) -> list[dict[str, dict[str, str]]]:
+def threads(text: bytes) -> list[dict[str, dict[str, str]]]:
     return [event for event in json.loads(text) if event["name"] == "thread_name"]

@@ -65,7 +65,8 @@ def chrome_rows(draw: st.DrawFn) -> tuple[Any, ...]:
     dur_ns = column(INT64, np.int64)[: count * draw(st.booleans())]
     track = column(st.integers(0, len(tracks) - 1), np.int32)
     given = [draw(st.binary(max_size=30)) for _ in range(count * draw(st.booleans()))]
-    return (head, *join(heads), start_ns, dur_ns, track, *join(tracks), *join(given))
+    between = draw(st.binary(max_size=20))
+    return (head, *join(heads), start_ns, dur_ns, between, track, *join(tracks), *join(given))
 
 
 @given(rows=chrome_rows(), room=st.integers(0, 600))
@@ -89,9 +90,10 @@ def test_chrome_events_are_the_same(c: ModuleType, rows: tuple[Any, ...], room: 
 )
 def test_times_are_microseconds_with_three_decimals(c: ModuleType, ns: int, text: bytes) -> None:
     zero, none = np.zeros(1, np.int32), join([])
-    rows = (zero, *join([b"<"]), np.array([ns]), np.zeros(0, np.int64), zero, *join([b">"]), *none)
+    time_ns = np.array([ns])
+    rows = (zero, *join([b"<"]), time_ns, time_ns, b"|", zero, *join([b">"]), *none)
 
-    assert both(c, "chrome_events", 100, *rows) == b"<" + text + b">},\n"
+    assert both(c, "chrome_events", 100, *rows) == b"<" + text + b"|" + text + b">},\n"
 
 
 @st.composite
@@ -122,7 +124,7 @@ def test_a_piece_that_does_not_exist_is_refused(c: ModuleType, number: int) -> N
     for module in (c, python):
         with pytest.raises(ValueError, match="row 0 names a piece"):
             module.chrome_events(
-                *(out, wrong, *piece, time_ns, time_ns, fine, *piece, *none, 0),
+                *(out, wrong, *piece, time_ns, time_ns, b"", fine, *piece, *none, 0),
             )
         turns = struct.pack("=qii", 0, 0, number)
         with pytest.raises(ValueError, match="row 0 names a piece"):
@@ -134,7 +136,7 @@ def test_wrong_buffers_are_refused(c: ModuleType) -> None:
         c.annotate(b"", np.zeros(1, np.int32))
     with pytest.raises(ValueError, match="points outside"):
         c.annotate(b"{}", np.array([0, 3]))
-    with pytest.raises(TypeError, match="takes 12 arguments, 0 were given"):
+    with pytest.raises(TypeError, match="takes 13 arguments, 0 were given"):
         c.chrome_events()
     columns = np.zeros(2, np.int32), np.array([1, 0]), np.zeros(2, np.int64)
     with pytest.raises(ValueError, match="starts before the row above it"):

@@ -42,3 +42,12 @@ class Words:
         if not found.any():
             return np.zeros(len(self.codes), bool)
         return np.append(found, False)[self.codes]
+
+
+def distinct_rows(frame: pl.DataFrame, *columns: str) -> tuple[NDArray[np.int64], pl.DataFrame]:
+    """Return the kind of each row, and the first row of each: rows are of one if equal in these."""
+    numbered = frame.select(*columns).with_row_index("row")
+    first = numbered.select(pl.first("row").over(*columns)).to_series().to_numpy()
+    is_first = np.zeros(len(first), bool)
+    is_first[first] = True
+    return (np.cumsum(is_first) - 1)[first], frame.filter(is_first)

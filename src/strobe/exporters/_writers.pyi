@@ -16,6 +16,7 @@ def chrome_events(
     heads_at: _Int64,
     start_ns: _Int64,
     dur_ns: _Int64,
+    between: bytes,
     track: _Int32,
     tracks: _Bytes,
     tracks_at: _Int64,

@@ -25,7 +25,7 @@ TURN = struct.Struct("=qii")
 """Where a span begins (row: its number in the batch) or ends (row: -1): time_ns, row, track."""
 
 # What the C writers keep free for the longest glue; a row that would need it waits for more room.
-_CHROME_GLUE = 2 * 22 + len(',"dur":,"args":},\n') + 1
+_CHROME_GLUE = 2 * 22 + len(',"args":},\n') + 1
 _PACKET_GLUE = 3 + 3 * 10
 
 
@@ -36,6 +36,7 @@ def chrome_events(
     heads_at: _Int64,
     start_ns: _Int64,
     dur_ns: _Int64,
+    between: bytes,
     track: _Int32,
     tracks: _Bytes,
     tracks_at: _Int64,
@@ -54,11 +55,12 @@ def chrome_events(
             given = argument_of(row) if len(arguments_at) > 1 else b""
         except IndexError:
             _refuse("chrome_events", row)
-        if len(out) - used < len(front) + len(back) + len(given) + _CHROME_GLUE:
+        needed = len(front) + len(between) + len(back) + len(given) + _CHROME_GLUE
+        if len(out) - used < needed:
             return row, used
         event = front + _microseconds(int(start_ns[row]))
         if len(dur_ns):
-            event += b',"dur":' + _microseconds(int(dur_ns[row]))
+            event += between + _microseconds(int(dur_ns[row]))
         event += back + (b',"args":' + given if given else b"") + b"},\n"
         out[used : used + len(event)] = event
         used += len(event)

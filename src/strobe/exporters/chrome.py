@@ -27,7 +27,6 @@ import polars as pl
 from strobe.exporters._lanes import Lanes, read_lanes
 from strobe.exporters._links import Ends, ends_within, read_ends
 from strobe.exporters._rows import (
-    NO_PIECES,
     SPAN_COLUMNS,
     Batch,
     Int32,
@@ -46,6 +45,7 @@ from strobe.exporters._rows import (
     read_steps,
 )
 from strobe.exporters._writing import Room, compressed, new_file, writers
+from strobe.exporters.json_events import Events, write_events
 from strobe.store.tables import scan
 
 NAME = "chrome"
@@ -115,7 +115,9 @@ class _Writer:
             places = [self._place(lane, tid) for lane, _, tid in self._tracks[known:]]
             head, heads = _span_heads(rows)
             given = join_column(arguments(rows))
-            self._write_rows(head, join(heads), start_ns, dur_ns, track, join(places), given)
+            self._write_events(
+                Events(head, join(heads), start_ns, dur_ns, track, join(places), given)
+            )
             if ends is not None:
                 some = ends_within(ends, written, len(rows))
                 self._write_flows(some, start_ns[some.row], track[some.row], join(places))
@@ -126,7 +128,8 @@ class _Writer:
         if len(ends.row) == 0:
             return
         head = np.arange(len(ends.row), dtype=np.int32)
-        self._write_rows(head, _flow_heads(ends), start_ns, _NO_DURATIONS, track, places, NO_PIECES)
+        heads = _flow_heads(ends)
+        self._write_events(Events(head, heads, start_ns, _NO_DURATIONS, track, places))
 
     def _write_instants(self) -> None:
         places = [self._place(lane, own.tid) for lane, own in enumerate(self._lanes.lanes)]
@@ -136,7 +139,9 @@ class _Writer:
             lane = self._number_lanes(rows)
             start_ns = numbers(rows["start_ns"])
             given = join_column(arguments(rows))
-            self._write_rows(code, join(heads), start_ns, _NO_DURATIONS, lane, join(places), given)
+            self._write_events(
+                Events(code, join(heads), start_ns, _NO_DURATIONS, lane, join(places), given)
+            )
 
     def _write_counters(self) -> None:
         processes = self._lanes.processes
@@ -147,27 +152,14 @@ class _Writer:
             lane = self._number_lanes(rows)
             start_ns = numbers(rows["start_ns"])
             given = join_column(_counter_arguments(rows["value"]))
-            self._write_rows(code, join(heads), start_ns, _NO_DURATIONS, lane, join(places), given)
-
-    def _write_rows(
-        self,
-        head: Int32,
-        heads: Pieces,
-        start_ns: Int64,
-        dur_ns: Int64,
-        track: Int32,
-        places: Pieces,
-        given: Pieces,
-    ) -> None:
-        if self._base_ns:
-            start_ns = start_ns - self._base_ns
-
-        def write(out: bytearray, first: int) -> tuple[int, int]:
-            return writers.chrome_events(
-                *(out, head, *heads, start_ns, dur_ns, track, *places, *given, first)
+            self._write_events(
+                Events(code, join(heads), start_ns, _NO_DURATIONS, lane, join(places), given)
             )
 
-        self._room.fill(write, len(head))
+    def _write_events(self, events: Events) -> None:
+        if self._base_ns:
+            events = events._replace(start_ns=events.start_ns - self._base_ns)
+        write_events(self._room, events)
 
     def _number_lanes(self, rows: pl.DataFrame) -> Int32:
         lane = self._lanes.number(rows["lane"])

@@ -186,7 +186,8 @@ def _attributes(path: Path, trace: _Trace, types: list[str]) -> tuple[list[str],
     if described:
         phase_of = pynative.phases(phase_of, call_of, described)
     graphs = _read_graphs(path, trace)
-    first, places = _kinds(trace.which, input_of, np.array(call_of, np.int64), _codes(phase_of))
+    told_apart = (np.array(call_of, np.int64), _codes(phase_of)) if described else ()
+    first, places = _kinds(trace.which, input_of, *told_apart)
     texts = []
     for row in first.tolist():
         operator, call, phase = trace.which[row], call_of[row], phase_of[row]

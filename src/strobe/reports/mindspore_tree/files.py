@@ -13,6 +13,7 @@ from typing import Literal
 from strobe.reports.mindspore_tree import info, loading, memory, operators, steps, timeline
 from strobe.reports.mindspore_tree.run import Run
 
+Writer = Callable[[Run], str | bytes | None]
 Place = Literal["old", "new", "raw", "both"]
 """old: <output>/profiler; new: ASCEND_PROFILER_OUTPUT; raw: old, or FRAMEWORK beside new."""
 
@@ -36,7 +37,7 @@ class File:
 
     name: str
     place: Place
-    write: Callable[[Run], str | None] | None
+    write: Writer | None
     """Returns the content, None where the recording has nothing for it."""
     option: str | None = None
     """The parameter that must be on; None where none must."""
@@ -47,7 +48,7 @@ class File:
 def _written(
     name: str,
     place: Place,
-    write: Callable[[Run], str | None],
+    write: Writer,
     absent: str,
     option: str | None = None,
 ) -> File:
@@ -189,8 +190,8 @@ def write_tree(run: Run, tree: Tree, facts: info.Facts) -> dict[str, str]:
     A file of an earlier analysis that this one does not write is removed.
     """
     told: dict[str, str] = {}
-    cache: dict[Callable[[Run], str | None], bytes | None] = {}
-    first: dict[Callable[[Run], str | None], Path] = {}
+    cache: dict[Writer, bytes | None] = {}
+    first: dict[Writer, Path] = {}
     for file in FILES:
         name = file.name.format(rank=run.rank)
         if file.place == "old" and tree.kind == "profile":
@@ -215,7 +216,7 @@ def write_tree(run: Run, tree: Tree, facts: info.Facts) -> dict[str, str]:
     return told
 
 
-def _variant(file: File, tree: Tree) -> Callable[[Run], str | None]:
+def _variant(file: File, tree: Tree) -> Writer:
     """Return who writes it: older versions had no column Preparing."""
     assert file.write is not None
     if tree.kind == "profiler" and file.write is steps.step_trace_time:
@@ -245,8 +246,8 @@ def _paths(file: File, tree: Tree, rank: int) -> Iterator[Path]:
         yield tree.root / "FRAMEWORK" / name
 
 
-def _encoded(text: str | None) -> bytes | None:
-    return None if text is None else text.encode()
+def _encoded(content: str | bytes | None) -> bytes | None:
+    return content.encode() if isinstance(content, str) else content
 
 
 def _link(path: Path, same: Path) -> bool:

@@ -88,12 +88,15 @@ def cpu_framework(run: Run) -> str | None:
     """One line per launch: type, name, graph, and the shapes of the inputs as far as known."""
     if run.operators.is_empty():
         return None
-    shapes = run.operators["shapes"].fill_null("[]")
-    known = {text: _inputs(text) for text in shapes.unique().to_list()}
-    inputs = shapes.replace_strict(known, return_dtype=pl.String)
-    line = pl.format("{};{};0;{}\n", "type", "op", inputs)
-    written: str = run.operators.select(line.str.join("")).item()
-    return written
+    columns = run.kinds.select("type", "op", "shapes")
+    lines = [f"{kind};{name};0;{_inputs(shapes)}\n" for kind, name, shapes in columns.iter_rows()]
+    return _per_launch(lines, run.operators)
+
+
+def _per_launch(lines: list[str], operators: pl.DataFrame) -> str:
+    """Return the line of its kind for each of the operators."""
+    text: str = pl.Series(lines).gather(operators["kind"]).str.join("").item()
+    return text
 
 
 def _inputs(text: str | None) -> str:
@@ -110,7 +113,7 @@ def framework_raw(run: Run) -> str | None:
         *("task_id", "stream_id", "block_dim", "full_kernel_name", "op_name", "kernel_name"),
         *("kernel_type", "subgraph", "op_info", "model_id", "task_type"),
     )
-    distinct = run.operators.select("name", "op", "type", "shapes", "dtypes").unique(
+    distinct = run.kinds.select("name", "op", "type", "shapes", "dtypes").unique(
         maintain_order=True
     )
     rows = [
@@ -139,20 +142,22 @@ def _operands(shapes_text: str | None, types_text: str | None) -> dict[str, Any]
 
 def operator_details(run: Run) -> str | None:
     """One row per launch whose inputs are known: name, and the shapes as `3,6;5,6;`."""
-    known = run.operators.filter(pl.col("shapes").is_not_null()).select("name", "shapes")
-    texts = {text: _semicolons(text) for text in known["shapes"].unique().to_list()}
-    rows = [(name, texts[shapes]) for name, shapes in known.iter_rows()]
-    return as_csv(("Name", "Input Shapes"), rows) if rows else None
+    known = run.operators.filter(pl.col("shapes").is_not_null())
+    if known.is_empty():
+        return None
+    columns = run.kinds.select("name", "shapes")
+    lines = [as_csv((name, _semicolons(shapes)), ()) for name, shapes in columns.iter_rows()]
+    return as_csv(("Name", "Input Shapes"), ()) + _per_launch(lines, known)
 
 
-def _semicolons(text: str) -> str:
-    shapes = json.loads(text)
+def _semicolons(text: str | None) -> str:
+    shapes = json.loads(text) if text else []
     return ";".join("" if shape is None else ",".join(map(str, shape)) for shape in shapes)
 
 
 def dynamic_shape_info(run: Run) -> str | None:
     """Operators whose inputs differ from step to step: the n-th call of a name in each step."""
-    shapes_of = run.operators.group_by("name").agg(pl.col("shapes").n_unique())
+    shapes_of = run.kinds.group_by("name").agg(pl.col("shapes").n_unique())
     if run.steps.height < 2 or shapes_of["shapes"].max() == 1:
         return None
     calls = number_steps(run.operators.drop("category"), run.steps).filter(

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from strobe.analysis.ancestors import is_inside
 from strobe.analysis.step_trace import (
@@ -21,6 +23,7 @@ from strobe.analysis.step_trace import (
     computing,
     step_points,
 )
+from strobe.analysis.words import distinct_rows
 from strobe.errors import UsageError
 
 _HOST_WORK = ("operator", "communication")
@@ -56,35 +59,53 @@ class Run:
         return int(self.facts["start_wall_ns"]) - int(self.facts["start_ns"])
 
     @cached_property
+    def kinds(self) -> pl.DataFrame:
+        """The host's operators, each kind once, by its first start.
+
+        Columns: type, op (its last name), name (its full name), phase, category, shapes (JSON text
+        or null), dtypes (the same).
+        """
+        return self._host[1]
+
+    @cached_property
     def operators(self) -> pl.DataFrame:
         """The host's operators, by start.
 
-        Columns: type, op (its last name), name (its full name), phase, start_ns, dur_ns, self_ns,
-        pid, tid, lane, flops (null inside one that has some: they are the same), shapes (JSON text
-        or null), dtypes (the same).
+        Columns: kind (its row in `kinds`), those of its kind, start_ns, dur_ns, self_ns, pid, tid,
+        lane, flops (null inside one that has some: they are the same).
         """
-        category = pl.col("category").cast(pl.String)
+        kind, kinds, rows = self._host
+        return rows.select(
+            *(pl.col(name) for name in ("start_ns", "dur_ns", "self_ns", "pid", "tid", "lane")),
+            "flops",
+            kind=pl.Series(kind),
+            **{name: pl.lit(kinds[name].gather(kind)) for name in kinds.columns},
+        )
+
+    @cached_property
+    def _host(self) -> tuple[NDArray[np.int64], pl.DataFrame, pl.DataFrame]:
+        """The kind of each of the host's operators, the kinds, and its row of the spans."""
         worked = self.spans["flops"].is_not_null().to_numpy()
         inside = is_inside(worked, self.spans["parent"].fill_null(-1).to_numpy())
         counted = self.spans.with_columns(flops=pl.when(~pl.Series(inside)).then("flops"))
-        host = counted.filter(category.is_in(_HOST_WORK) & pl.col("device").is_null())
-        told = _told(host["attributes"])
+        rows = counted.filter(
+            pl.col("category").cast(pl.String).is_in(_HOST_WORK) & pl.col("device").is_null()
+        )
+        kind, first = distinct_rows(rows, "name", "category", "phase", "module", "attributes")
+        told = _told(first["attributes"])
         scope = pl.when(pl.col("module").is_not_null()).then(pl.col("module").cast(pl.String) + "/")
         name = pl.col("name").cast(pl.String)
         full = pl.coalesce(told("full_name"), scope + name, name)
-        return host.select(
+        described = first.select(
             type=name.str.replace(_NUMBER, ""),
             op=full.str.split("/").list.last(),
             name=full,
             phase=pl.col("phase").cast(pl.String),
-            category=category,
+            category=pl.col("category").cast(pl.String),
             shapes=told("shapes"),
             dtypes=told("dtypes"),
-            **{
-                column: pl.col(column)
-                for column in ("start_ns", "dur_ns", "self_ns", "pid", "tid", "lane", "flops")
-            },
         )
+        return kind, described, rows
 
     @cached_property
     def work(self) -> pl.DataFrame:

@@ -3,16 +3,21 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import IO
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from strobe.analysis.intervals import Union
 from strobe.analysis.nesting import nest
 from strobe.analysis.step_trace import communicating, union_of
+from strobe.analysis.words import distinct_rows
+from strobe.exporters.json_events import Events, Room, join, write_events
 from strobe.reports.mindspore_tree.run import Run, as_json, exact_us
 
 _US = 1000
@@ -45,19 +50,30 @@ _EVENT = pl.Schema(
 )
 
 
-def trace_view(run: Run) -> str | None:
-    """The whole timeline; None where there is nothing to draw."""
-    by_start = ("start_ns", "dur_ns")
-    events = pl.concat([*_layers(run)]).sort(
-        *by_start, descending=[False, True], maintain_order=True
-    )
+def trace_view(run: Run) -> bytes | None:
+    """The whole timeline, an event a line; None where there is nothing to draw."""
+    events = pl.concat([*_layers(run)])
     if events.is_empty():
         return None
+    head, heads = distinct_rows(events, "name", "cat", "args")
+    threads = {(pid, tid): name for pid, tid, name in _threads(events).iter_rows()}
+    events = events.select("pid", "tid", "start_ns", "dur_ns", head=pl.Series(head)).sort(
+        "start_ns", "dur_ns", descending=[False, True], maintain_order=True
+    )
     fitted = pl.concat(_shortened(each, run.wall_offset_ns) for each in _apart(events))
     events = fitted.sort("pid", "tid", maintain_order=True)
-    separator = ",\n" if run.pretty else ","
-    texts = [*_heads(events), *_instants(run), _written(events, run.wall_offset_ns, separator)]
-    return f"[{separator.join(texts)}]\n"
+    out = io.BytesIO()
+    out.write(b"[\n")
+    for text in (*_metadata(events, threads), *_instants(run)):
+        out.write(f"{text},\n".encode())
+    _write(out, events, heads, run.wall_offset_ns)
+    out.seek(-len(",\n"), io.SEEK_END)
+    out.write(b"\n]\n")
+    return out.getvalue()
+
+
+def _threads(events: pl.DataFrame) -> pl.DataFrame:
+    return distinct_rows(events, "pid", "tid")[1].select("pid", "tid", "thread")
 
 
 def _apart(events: pl.DataFrame) -> Iterator[pl.DataFrame]:
@@ -79,10 +95,7 @@ def _apart(events: pl.DataFrame) -> Iterator[pl.DataFrame]:
 
 
 def _on_track(events: pl.DataFrame, number: int) -> pl.DataFrame:
-    if not number:
-        return events
-    thread = pl.format("{} (overlap {})", "thread", pl.lit(number))
-    return events.with_columns(pl.col("tid") + number * _FURTHER, thread=thread)
+    return events.with_columns(pl.col("tid") + number * _FURTHER) if number else events
 
 
 def _nested(events: pl.DataFrame) -> pl.DataFrame:
@@ -112,7 +125,7 @@ def _shortened(events: pl.DataFrame, offset_ns: int) -> pl.DataFrame:
     while (beyond := (parent >= 0) & (limit_ns > limit_ns[parent])).any():
         limit_ns[beyond] = limit_ns[parent[beyond]]
     dur_ns = pl.Series("dur_ns", np.maximum(limit_ns - seen_ns, 0))
-    return events.with_columns(dur_ns).select(_EVENT.names())
+    return events.with_columns(dur_ns).drop("lane", "parent", "seen_ns")
 
 
 def _layers(run: Run) -> Iterator[pl.DataFrame]:
@@ -198,10 +211,9 @@ def _thread(run: Run) -> pl.Expr:
 
 def _scopes(run: Run) -> Iterator[pl.DataFrame]:
     """The scopes of operators' names, one thread per depth; runs of one scope are one event."""
-    names = run.operators["name"].unique(maintain_order=True)
-    scopes = [name.split("/")[:-1] for name in names.to_list()]
+    scopes = [name.split("/")[:-1] for name in run.kinds["name"].to_list()]
     known = np.array([scope[:1] in _SCOPE_ROOTS for scope in scopes], bool)
-    which = run.operators["name"].cast(pl.Enum(names)).to_physical().to_numpy()
+    which = run.operators["kind"].to_numpy()
     rows = np.flatnonzero(known[which])
     start_ns = run.operators["start_ns"].to_numpy()[rows]
     end_ns = start_ns + run.operators["dur_ns"].to_numpy()[rows]
@@ -256,16 +268,23 @@ def _frame(union: Union) -> pl.DataFrame:
     return pl.DataFrame({"start_ns": union.start_ns, "dur_ns": union.end_ns - union.start_ns})
 
 
-def _heads(events: pl.DataFrame) -> Iterator[str]:
+def _metadata(events: pl.DataFrame, names: Mapping[tuple[int, int], str]) -> Iterator[str]:
     for pid in events["pid"].unique().sort().to_list():
         yield _head("process_name", pid, 0, name=_PROCESSES[pid])
         yield _head("process_sort_index", pid, 0, sort_index=pid)
         labels = "NPU" if pid in (_DEVICES, _OVERLAP) else "CPU"
         yield _head("process_labels", pid, 0, labels=labels)
-    threads = events.group_by("pid", "tid", maintain_order=True).agg(pl.first("thread"))
-    for pid, tid, name in threads.iter_rows():
+    for pid, tid in _tracks(events)[1].iter_rows():
+        number, first = divmod(tid, _FURTHER)
+        name = names[pid, first] + (f" (overlap {number})" if number else "")
         yield _head("thread_name", pid, tid, name=name)
         yield _head("thread_sort_index", pid, tid, sort_index=0 if tid == _STEPS else tid)
+
+
+def _tracks(events: pl.DataFrame) -> tuple[NDArray[np.int64], pl.DataFrame]:
+    """Return the thread of each event, and the threads."""
+    track, threads = distinct_rows(events, "pid", "tid")
+    return track, threads.select("pid", "tid")
 
 
 def _json(content: object) -> str:
@@ -283,32 +302,27 @@ def _instants(run: Run) -> Iterator[str]:
         yield _json({"ph": "i", "s": "t", "name": name, **place})
 
 
-def _written(events: pl.DataFrame, offset_ns: int, separator: str) -> str:
-    names = events["name"].unique()
-    texts = pl.Series([_json(name) for name in names.to_list()])
-    text = pl.concat_str(
-        pl.lit('{"ph":"X","name":'),
-        pl.col("name").replace_strict(names, texts, return_dtype=pl.String),
-        pl.lit(',"pid":'),
-        "pid",
-        pl.lit(',"tid":'),
-        "tid",
-        pl.lit(',"ts":"'),
-        *_microseconds(pl.col("start_ns") + offset_ns),
-        pl.lit('","dur":"'),
-        *_microseconds(pl.col("dur_ns")),
-        pl.lit('","cat":"'),
-        "cat",
-        pl.lit('","args":'),
-        "args",
-        pl.lit("}"),
+def _write(out: IO[bytes], events: pl.DataFrame, heads: pl.DataFrame, offset_ns: int) -> None:
+    """Write events with their times as strings."""
+    begun = (
+        f'{{"ph":"X","name":{_json(name)},"cat":"{cat}","args":{args},"ts":"'
+        for name, cat, args in heads.select("name", "cat", "args").iter_rows()
     )
-    written: str = events.select(text.str.join(separator)).item()
-    return written
+    track, threads = _tracks(events)
+    ended = (f'","pid":{pid},"tid":{tid}' for pid, tid in threads.iter_rows())
+    rows = Events(
+        head=events["head"].to_numpy().astype(np.int32),
+        heads=join(text.encode() for text in begun),
+        start_ns=events["start_ns"].to_numpy() + offset_ns,
+        dur_ns=events["dur_ns"].to_numpy(),
+        track=track.astype(np.int32),
+        tracks=join(text.encode() for text in ended),
+    )
+    write_events(Room(out), rows, between=b'","dur":"')
 
 
 def _microseconds(ns: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
-    """The parts of an exact text."""
+    """Return the parts of an exact text."""
     return (ns // _US).cast(pl.String), pl.lit(_THOUSANDTHS).gather(ns % _US)
 
 
@@ -318,12 +332,12 @@ def timeline_summary(run: Run) -> str | None:
     if work.is_empty():
         return None
     streams = work.select("device", "stream", "lane").unique().height
-    slashes = run.operators["name"].unique().str.count_matches("/", literal=True).max()
+    slashes = run.kinds["name"].str.count_matches("/", literal=True).max()
     return as_json(
         {
             "total_time": int(work["dur_ns"].sum()) / 1e6,
             "num_of_streams": streams,
-            "num_of_ops": run.operators["name"].n_unique() or work["name"].n_unique(),
+            "num_of_ops": run.kinds["name"].n_unique() or work["name"].n_unique(),
             "op_exe_times": work.height,
             "max_scope_name_num": slashes or 0,
         },
