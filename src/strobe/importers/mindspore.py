@@ -128,21 +128,21 @@ def _lines(path: Path, pattern: str) -> Iterator[tuple[Path, list[str]]]:
 def _read_times(path: Path, trace: _Trace) -> None:
     starts: list[int] = []
     durations: list[float] = []
-    which: list[int] = []
+    ran: list[int] = []
     for file, lines in _lines(path, TIMES):
         damaged = 0
         for line in filter(None, lines):
             name, _, rest = line.rpartition(";HostCpuOps;")
             fields = rest.replace(" ", ",").rstrip(",").split(",")
             try:
-                times = [int(text) for text in fields[::3]]
-                lasted = [float(text) for text in fields[1::3]]
+                times = list(map(int, fields[::3]))
+                lasted = list(map(float, fields[1::3]))
             except ValueError:
                 times, lasted = [], []
             if not name or not times or len(fields) != 3 * len(times) or min(lasted) < 0:
                 damaged += 1
                 continue
-            which += [len(trace.full_names)] * len(times)
+            ran.append(len(times))
             trace.full_names.append(name)
             starts += times
             durations += lasted
@@ -154,7 +154,7 @@ def _read_times(path: Path, trace: _Trace) -> None:
     order = np.argsort(start_ns, kind="stable")
     trace.start_ns = start_ns[order]
     trace.dur_ns = np.rint(np.array(durations, np.float64)[order] * 1e6).astype(np.int64)
-    trace.which = np.array(which, np.int32)[order]
+    trace.which = np.repeat(np.arange(len(ran), dtype=np.int32), ran)[order]
 
 
 def _read_types(path: Path, trace: _Trace) -> list[str]:

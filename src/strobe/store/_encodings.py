@@ -17,6 +17,8 @@ Values: TypeAlias = npt.NDArray[Any]
 # Numbers of the format's Encoding enum (parquet.thrift).
 PLAIN, RLE, DELTA, DICTIONARY, SPLIT = 0, 3, 5, 8, 9
 
+_FEW_ROWS = 256  # gzip makes them small in any encoding: to choose one takes longer than to write
+
 
 def encode_levels(valid: Values | None, rows: int) -> bytes:
     """Return the definition levels, 1 where a row holds a value; `valid` None means all do."""
@@ -44,12 +46,16 @@ class Coded:
 
 def encode_series(values: pl.Series) -> tuple[tuple[int, bytes], bytes]:
     """Return the dictionary (count and bytes) and the indices into it, for strings without null."""
+    if len(values) <= _FEW_ROWS:
+        texts = values.cast(pl.String).to_list()
+        places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        return encode_coded(Coded(np.array([places[text] for text in texts]), list(places)))
     if isinstance(values.dtype, pl.String):
         values = values.cast(pl.Enum(values.unique(maintain_order=True)))
     distinct = values.unique()
     codes = distinct.to_physical().to_list()
-    texts = dict(zip(codes, distinct.cast(pl.String).to_list(), strict=True))
-    listed = [texts.get(code, "") for code in range(max(codes, default=-1) + 1)]
+    known = dict(zip(codes, distinct.cast(pl.String).to_list(), strict=True))
+    listed = [known.get(code, "") for code in range(max(codes, default=-1) + 1)]
     return encode_coded(Coded(values.to_physical().to_numpy(), listed))
 
 
@@ -77,7 +83,9 @@ def encode_numbers(values: Values) -> tuple[int, bytes, tuple[int, bytes] | None
     if bits[0] == bits[-1] and (bits == bits[0]).all():
         constant = _encode_indices(np.zeros(len(bits), np.uint8), 1)
         return DICTIONARY, constant, (1, bits[:1].tobytes())
-    encoding = _choose_encoding(_sample(bits), is_float=is_float)
+    encoding = SPLIT
+    if len(bits) > _FEW_ROWS:
+        encoding = _choose_encoding(_sample(bits), is_float=is_float)
     if encoding == DICTIONARY:
         distinct, indices = _distinct(bits)
         return (
