@@ -95,70 +95,88 @@ static bool is_inside(const Messages *in, int64_t begin, int64_t end) {
   return begin >= 0 && begin <= end && end <= in->size;
 }
 
+// A way through all fields of all messages.
+typedef struct {
+  const Messages *in;
+  int64_t row;  // the message that the field was in
+  int64_t at;
+  int64_t until;
+  Outcome fault;
+} Walk;
+
+static Walk walk_through(const Messages *in) {
+  return (Walk){in, -1, 0, 0, {kFine, 0, 0}};
+}
+
+static inline bool stop_at(Walk *walk, Fault fault, int64_t where) {
+  walk->fault = (Outcome){fault, where, 0};
+  return false;
+}
+
+// False at the end of the last message, and at a fault.
+static inline bool next_field(Walk *walk, Field *field) {
+  const Messages *in = walk->in;
+  while (walk->at >= walk->until) {
+    if (++walk->row >= in->messages) {
+      return false;
+    }
+    walk->at = in->begin[walk->row];
+    walk->until = in->end[walk->row];
+    if (!is_inside(in, walk->at, walk->until)) {
+      return stop_at(walk, kRangeOutside, walk->row);
+    }
+  }
+  int64_t where = walk->at;
+  Fault fault = read_field(in->bytes, &walk->at, walk->until, field);
+  return fault == kFine || stop_at(walk, fault, where);
+}
+
+static Outcome end_of(const Walk *walk, int64_t found) {
+  return walk->fault.fault == kFine ? (Outcome){kFine, 0, found} : walk->fault;
+}
+
 Outcome wire_find(const Messages *in, uint64_t number, int64_t room, int64_t *parent,
                   int64_t *begin, int64_t *end) {
   int64_t found = 0;
-  for (int64_t row = 0; row < in->messages; row++) {
-    int64_t at = in->begin[row];
-    int64_t until = in->end[row];
-    if (!is_inside(in, at, until)) {
-      return (Outcome){kRangeOutside, row, 0};
+  Field field;
+  Walk walk = walk_through(in);
+  while (next_field(&walk, &field)) {
+    if (field.number != number || field.type != kTypeBytes) {
+      continue;
     }
-    while (at < until) {
-      Field field;
-      int64_t where = at;
-      Fault fault = read_field(in->bytes, &at, until, &field);
-      if (fault != kFine) {
-        return (Outcome){fault, where, 0};
-      }
-      if (field.number != number || field.type != kTypeBytes) {
-        continue;
-      }
-      if (found < room) {
-        parent[found] = row;
-        begin[found] = field.begin;
-        end[found] = field.end;
-      }
-      found++;
+    if (found < room) {
+      parent[found] = walk.row;
+      begin[found] = field.begin;
+      end[found] = field.end;
     }
+    found++;
   }
-  return (Outcome){kFine, 0, found};
+  return end_of(&walk, found);
 }
 
 Outcome wire_numbers(const Messages *in, uint64_t number, int64_t room, int64_t *parent,
                      int64_t *value) {
   int64_t found = 0;
-  for (int64_t row = 0; row < in->messages; row++) {
-    int64_t at = in->begin[row];
-    int64_t until = in->end[row];
-    if (!is_inside(in, at, until)) {
-      return (Outcome){kRangeOutside, row, 0};
+  Field field;
+  Walk walk = walk_through(in);
+  while (next_field(&walk, &field)) {
+    if (field.number != number || (field.type != kTypeBytes && field.type != kTypeVarint)) {
+      continue;
     }
-    while (at < until) {
-      Field field;
-      int64_t where = at;
-      Fault fault = read_field(in->bytes, &at, until, &field);
+    for (int64_t next = field.begin; next < field.end; found++) {
+      uint64_t bits;
+      int64_t where = next;
+      Fault fault = read_varint(in->bytes, &next, field.end, &bits);
       if (fault != kFine) {
         return (Outcome){fault, where, 0};
       }
-      if (field.number != number || (field.type != kTypeBytes && field.type != kTypeVarint)) {
-        continue;
-      }
-      for (int64_t next = field.begin; next < field.end; found++) {
-        uint64_t bits;
-        where = next;
-        fault = read_varint(in->bytes, &next, field.end, &bits);
-        if (fault != kFine) {
-          return (Outcome){fault, where, 0};
-        }
-        if (found < room) {
-          parent[found] = row;
-          memcpy(&value[found], &bits, sizeof(bits));
-        }
+      if (found < room) {
+        parent[found] = walk.row;
+        memcpy(&value[found], &bits, sizeof(bits));
       }
     }
   }
-  return (Outcome){kFine, 0, found};
+  return end_of(&walk, found);
 }
 
 static uint64_t hash_bytes(const uint8_t *bytes, int64_t length) {
@@ -287,26 +305,15 @@ Outcome wire_columns(const Messages *in, int64_t columns, const int64_t *number,
       out[column * in->messages + row] = nothing;
     }
   }
-  for (int64_t row = 0; row < in->messages; row++) {
-    int64_t at = in->begin[row];
-    int64_t until = in->end[row];
-    if (!is_inside(in, at, until)) {
-      return (Outcome){kRangeOutside, row, 0};
-    }
-    while (at < until) {
-      Field field;
-      int64_t where = at;
-      Fault fault = read_field(in->bytes, &at, until, &field);
-      if (fault != kFine) {
-        return (Outcome){fault, where, 0};
-      }
-      int64_t column = field.number < kLow ? first[field.number] : 0;
-      for (; column < columns; column++) {
-        if ((uint64_t)number[column] == field.number) {
-          take(&field, (Kind)kind[column], &out[column * in->messages + row]);
-        }
+  Field field;
+  Walk walk = walk_through(in);
+  while (next_field(&walk, &field)) {
+    int64_t column = field.number < kLow ? first[field.number] : 0;
+    for (; column < columns; column++) {
+      if ((uint64_t)number[column] == field.number) {
+        take(&field, (Kind)kind[column], &out[column * in->messages + walk.row]);
       }
     }
   }
-  return (Outcome){kFine, 0, in->messages};
+  return end_of(&walk, in->messages);
 }
