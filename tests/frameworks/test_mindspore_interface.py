@@ -328,6 +328,29 @@ assert strobe.mindspore.EnvProfiler.profiler is None
     assert not list(mindspore.output.rglob("strobe.json"))
 
 
+def test_the_variable_is_obeyed_to_the_end_of_the_program(mindspore: Program) -> None:
+    """MindSpore, imported later, clears its profiler away before what runs at our exit."""
+    options = {"start": True, "output_path": str(mindspore.output), "data_process": True}
+    run(
+        mindspore,
+        "import strobe.mindspore\n"
+        + NET
+        + """
+assert "MS_PROFILER_OPTIONS" not in os.environ
+ms.set_context(mode=ms.GRAPH_MODE, device_target="CPU")
+train(Net())
+""",
+        env={"MS_PROFILER_OPTIONS": json.dumps(options)},
+    )
+    assert len(mindspore.said.splitlines()) == 1, mindspore.said  # where it records
+    (made,) = mindspore.output.iterdir()
+    assert occurrences(made / "FRAMEWORK")["ApplyMomentum"] == 4
+    info = json.loads((made / "profiler_info_0.json").read_text())
+    assert info["ms_version"] == "2.10.0"
+    assert info["strobe"]["not_collected"] == {}
+    assert info["strobe"]["files"]["minddata_pipeline_raw_0.csv"] == "written"
+
+
 def test_a_file_starts_a_profiler_in_model_train(mindspore: Program) -> None:
     run(
         mindspore,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import threading
@@ -52,6 +53,7 @@ class MindSporeSource:
         self._notes: list[str] = []
         self._problems: list[str] = []
         self._sessions = 0
+        self._last: Report | None = None
 
     def examine(self) -> dict[str, Any]:
         """Return which way would be taken; MindSpore need not be imported for it."""
@@ -67,9 +69,11 @@ class MindSporeSource:
             graphs=self._graphs,
         )
         self._graphs.look()
+        atexit.register(self._end)
 
     def detach(self) -> None:
         """Undo it."""
+        atexit.unregister(self._end)
         hooks.detach()
         self._notes.clear()
 
@@ -84,25 +88,41 @@ class MindSporeSource:
     def close(self, log: Path, remaining: Wants | None) -> Report:
         """Stop, and go on for the windows that are still open."""
         with self._lock:
+            if self._last is not None:
+                return self._last
             wants = self._wants
             self._pause()
-            missing = self._missing | _untold()
+            report = self._report()
             if remaining is not None and wants is not None:
                 self._resume(remaining, log)
-        path = _path(_device())
-        return Report(
-            source_class="B",
-            path=path,
-            reason="; ".join([_reason(path), *self._problems]),
-            missing=missing,
-            facts=_describe(),
-        )
+        return report
 
     def forget(self) -> None:
         """After a fork: what was started is the parent's, and not for us to stop."""
         self._lock = threading.RLock()
         self._session = self._dispatch = self._timer = self._wants = None
         self._pipeline = pipeline.Pipeline()
+
+    def _end(self) -> None:
+        """The program ends, and MindSpore clears its profiler away: earlier than ours may stop."""
+        with self._lock:
+            if self._wants is None:
+                return
+            try:
+                self._pause()
+                self._last = self._report()
+            except Exception as error:  # at exit nobody else would say it in a line
+                show(f"what was recorded of MindSpore is lost: {error}")
+
+    def _report(self) -> Report:
+        path = _path(_device())
+        return Report(
+            source_class="B",
+            path=path,
+            reason="; ".join([_reason(path), *self._problems]),
+            missing=self._missing | _untold(),
+            facts=_describe(),
+        )
 
     def _resume(self, wants: Wants, log: Path) -> None:
         self._missing = {}
