@@ -112,7 +112,9 @@ with ms.profile(
         step(number)
         profiler.step()
 assert seen == [profiler, profiler], seen
-with ms.profile(on_trace_ready=ms.tensorboard_trace_handler(OUT, "worker")):
+keeping = ms._ExperimentalConfig(data_simplification=False)
+handler = ms.tensorboard_trace_handler(OUT, "worker")
+with ms.profile(on_trace_ready=handler, experimental_config=keeping):
     step()
 """,
         cwd=program.folder,
@@ -142,6 +144,8 @@ with ms.profile(on_trace_ready=ms.tensorboard_trace_handler(OUT, "worker")):
     assert len(besides) == 2
     assert all((root / "ASCEND_PROFILER_OUTPUT/trace_view.json").exists() for root in besides)
     assert not (own / "profiler_metadata.json").exists()
+    assert len(list(own.glob("FRAMEWORK/op_range_*/log"))) == 1  # data_simplification
+    assert not list(made[0].glob("FRAMEWORK/op_range_*/log"))
     assert not (own / "ASCEND_PROFILER_OUTPUT" / "operator_details.csv").exists()
 
 
@@ -166,7 +170,7 @@ time.sleep(600)
         ms.analyse(program.output)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    moved = program.folder / "a, b+c=d (é)"
+    moved = program.folder / "a, b+c=d (é) [*?] 'q\" #%20\n"
     program.output.rename(moved)
     link = program.folder / "link"
     link.symlink_to(moved)
@@ -184,6 +188,7 @@ time.sleep(600)
     ms.analyse(moved)
     again = {name: (root / name).read_bytes() for name in whole}
     assert again == whole
+    assert not (recording / "log").exists()  # kept by the first, not by this one
 
     done = subprocess.run(
         [sys.executable, "-m", "strobe", "analyse", moved, "--steps", "2:3", "--pretty"],

@@ -29,10 +29,10 @@ def finalize(
 
     Where they are, `first` gets the table of operators as soon as it is known, before the rest.
 
-    They go into the recording, which then no longer needs its log; `keep_log` keeps it. Where that
-    cannot be (a full or read-only disk, a program that still records, a program on another host
-    that may), they go into a temporary directory that this process removes at its end, and the log
-    stays.
+    They go into the recording, which then no longer needs its log; `keep_log` keeps it, here or in
+    what the manifest wants exported. Where that cannot be (a full or read-only disk, a program that
+    still records, a program on another host that may), they go into a temporary directory that this
+    process removes at its end, and the log stays.
     """
     tables = recording / places.TABLES
     if tables.is_dir():
@@ -47,7 +47,7 @@ def finalize(
             _write(recording, content, progress, first)
         except OSError:
             return _write_aside(recording, content, progress, first)
-        if not keep_log:
+        if not keep_log and not any(wanted.get("keep_log") for wanted in content.exports):
             places.release_log(places.log_of(recording, content))
     return tables
 

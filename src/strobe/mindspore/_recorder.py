@@ -84,6 +84,7 @@ class Recorder(Profiler):
             kind=self._kind,
             parameters=self._settings.described,
             missing=self._settings.missing,
+            keep_log=not self._settings.values["data_simplification"],
         )
         try:
             found = self._make_tree(declaration)

@@ -52,6 +52,8 @@ class Declaration:
     parameters: dict[str, Any]
     missing: dict[str, str] = field(default_factory=dict)
     """What the interface was asked for and cannot be had: parameter to reason."""
+    keep_log: bool = False
+    """Whether the raw log is to stay when the tables have been written."""
     format: str = FORMAT
 
 
@@ -187,6 +189,8 @@ def analyse_recording(
         if is_its_own:
             with contextlib.suppress(OSError):
                 (recording / DONE).write_text(json.dumps(os.path.relpath(root, recording)))
+        if data_simplification:  # an earlier analysis may have kept it
+            places.release_log(places.log_of(recording, content))
     return root
 
 

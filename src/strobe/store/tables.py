@@ -55,7 +55,7 @@ def scan(directory: Path, table: str) -> pl.LazyFrame:
         if table in _NOT_IN_THE_FIRST:
             return empty(table).lazy()
         raise FormatError(path, table, "this table is missing from the recording")
-    stored = pl.scan_parquet(path, row_index_name=_ROW)
+    stored = pl.scan_parquet(path, row_index_name=_ROW, glob=False)
     if table == "spans":
         stored = stored.with_columns(
             self_ns=pl.col("dur_ns") - pl.col("covered_ns"),
