@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 import strobe.mindspore as ms
 from mindspore_interface.conftest import TRAINING
 from programs import Program
-from strobe.errors import CaptureError, FormatError
+from strobe.errors import CaptureError, FormatError, StrobeError
 from strobe.session import mindspore_tree
 
 
@@ -170,7 +171,7 @@ time.sleep(600)
         ms.analyse(program.output)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    moved = program.folder / "a, b+c=d (é) [*?] 'q\" #%20\n"
+    moved = program.folder / os.fsdecode("a, b+c=d (é) [*?] 'q\" #%20\n".encode() + b"\xff")
     program.output.rename(moved)
     link = program.folder / "link"
     link.symlink_to(moved)
@@ -193,11 +194,10 @@ time.sleep(600)
     done = subprocess.run(
         [sys.executable, "-m", "strobe", "analyse", moved, "--steps", "2:3", "--pretty"],
         capture_output=True,
-        text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout == f"{root}\n"
+    assert done.stdout == os.fsencode(root) + b"\n"
     all_steps = [row for row in rows_of(whole, "step_trace_raw_0_detail_time.csv")]
     some = rows(root / "step_trace_raw_0_detail_time.csv")
     assert [row["total"] for row in some[:-1]] == [row["total"] for row in all_steps[1:3]]
@@ -246,6 +246,17 @@ profiler.stop()
         assert (info["rank_id"], info["rank_size"]) == (rank, 3)
         assert (root / f"cpu_op_detail_info_{rank}.csv").exists()
         assert list(root.glob(f"rank-{rank}_*_ascend_ms"))
+
+    (damaged,) = (roots[0] / "FRAMEWORK").iterdir()
+    shutil.rmtree(damaged / "tables")
+    for processes in (1, 2):
+        (roots[2] / "cpu_op_detail_info_2.csv").unlink()
+        with pytest.raises(StrobeError, match="its tables and its log are gone"):
+            ms.analyse(program.output, max_process_number=processes)
+        assert (roots[2] / "cpu_op_detail_info_2.csv").exists()  # the others are made
+    assert (roots[0] / "cpu_op_detail_info_0.csv").exists()  # and nothing of it is lost
+    with pytest.raises(ValueError, match=r"step_list=\[1, \.\.\., 20\]: there is no step 20 of 1"):
+        ms.analyse(roots[1], step_list=range(1, 21))
 
 
 def test_the_example_runs(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def analyse(
             data_simplification=not keep_raw,
         )
     for tree in trees:
-        typer.echo(os.fspath(tree))
+        typer.echo(os.fsencode(tree))  # a path need not be Unicode
 
 
 def _read_steps(text: str | None) -> list[int] | None:

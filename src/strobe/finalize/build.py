@@ -448,6 +448,8 @@ def _metadata(
         facts |= {f"{name}_{key}": told[key] for key in _FACTS_OF_SOURCES if told.get(key)}
         facts |= {f"{name}_{key}": value for key, value in told.get("metadata", {}).items()}
     texts = [value if isinstance(value, str) else json.dumps(value) for value in facts.values()]
+    # A path need not be Unicode.
+    texts = [text.encode(errors="backslashreplace").decode() for text in texts]
     return {"key": pl.Series(list(facts)), "value": pl.Series(texts, dtype=pl.String)}
 
 

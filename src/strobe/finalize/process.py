@@ -59,7 +59,7 @@ def launch(recording: Path, spawn: Spawner) -> bool:
         waiting = runtime / _WAITING
         waiting.mkdir(exist_ok=True)
         entry = waiting / manifest.new_id()
-        entry.with_suffix(".part").write_text(str(recording.resolve()))
+        entry.with_suffix(".part").write_bytes(os.fsencode(recording.resolve()))
         entry.with_suffix(".part").rename(entry)
         with _turn(runtime) as ours:
             if not ours:
@@ -99,7 +99,7 @@ def main(writers: Mapping[str, Writer]) -> None:
             if not ours:
                 return
             for entry in _listed(waiting):
-                recording = Path(entry.read_text())
+                recording = Path(os.fsdecode(entry.read_bytes()))
                 entry.unlink()
                 _finalize(recording, writers)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from strobe.errors import FormatError
 from strobe.store import log as chunk_log
 from strobe.store import manifest, places
 
@@ -43,6 +44,8 @@ def finalize(
         content = manifest.read(recording)
         if not _is_over(recording, content):
             return _write_aside(recording, content, progress, first)
+        if not places.log_of(recording, content).is_dir():
+            raise FormatError(recording, "recording", "its tables and its log are gone")
         try:
             _write(recording, content, progress, first)
         except OSError:
@@ -84,7 +87,9 @@ def _keep_originals(log: Path, into: Path) -> None:
     for each in places.linked_logs(log):
         for folder in each.glob(places.ORIGINALS):
             if folder.is_dir():
-                shutil.copytree(folder, into / folder.name)
+                (into / folder.name).mkdir()  # one that can be removed, whatever this one is
+                for file in folder.iterdir():
+                    shutil.copyfile(file, into / folder.name / file.name)
 
 
 @contextlib.contextmanager

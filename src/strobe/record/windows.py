@@ -70,7 +70,7 @@ def open_window(
             _set_variable()
             _process.log = log
         else:
-            (_process.log / places.REFS / recording_id).write_text(str(recording))
+            (_process.log / places.REFS / recording_id).write_bytes(os.fsencode(recording))
         _process.open[recording_id] = recording
         return _process.log
 
@@ -135,8 +135,8 @@ def _link(log: Path, *, into: Path) -> None:
     """Let the parent's finalizer find what we record meanwhile, and keep it until it has."""
     name = manifest.new_id()
     with contextlib.suppress(OSError):  # the parent's log has just gone
-        (into / places.LINKS / name).write_text(str(log))
-        (log / places.REFS / name).write_text(str(into))
+        (into / places.LINKS / name).write_bytes(os.fsencode(log))
+        (log / places.REFS / name).write_bytes(os.fsencode(into))
 
 
 def _make_control() -> str:

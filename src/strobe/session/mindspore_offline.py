@@ -82,7 +82,8 @@ def analyse(
 ) -> list[Path]:
     """Make the files of all recordings at a path, several at once, and return their trees.
 
-    Raises what analyse_recording does; with several recordings the others are made first.
+    Raises what analyse_recording does; with several recordings the others are made first, and if
+    more than one fails it is a UsageError or a StateError.
     """
     options: dict[str, Any] = {
         "pretty": pretty,
@@ -90,9 +91,19 @@ def analyse(
         "data_simplification": data_simplification,
     }
     found = find(path)
-    if len(found) == 1 or processes == 1:
-        return [analyse_recording(recording, **options) for recording in found]
-    return _analyse_at_once(found, processes, options)
+    if len(found) == 1:
+        return [analyse_recording(found[0], **options)]
+    failures: list[StrobeError] = []
+    if processes == 1:
+        made = [_analyse_here(recording, options, failures) for recording in found]
+    else:
+        made = _analyse_at_once(found, processes, options, failures)
+    if len(failures) == 1:
+        raise failures[0]
+    if failures:
+        is_usage = all(isinstance(failure, UsageError) for failure in failures)
+        raise (UsageError if is_usage else StateError)("; ".join(map(str, failures)))
+    return [tree for tree in made if tree]
 
 
 def start_analysis(found: list[Path], options: Mapping[str, Any]) -> None:
@@ -104,24 +115,34 @@ def start_analysis(found: list[Path], options: Mapping[str, Any]) -> None:
 
 def _wait_for(process: subprocess.Popen[str], recording: Path) -> None:
     """At the end of the program: wait for the files, but not for ever."""
-    failures: list[str] = []
+    failures: list[StrobeError] = []
     try:
         _hear(process, failures, seconds=_PATIENCE_SECONDS)
     except subprocess.TimeoutExpired:
-        failures.append(f"not after {_PATIENCE_SECONDS:.0f} s; it goes on without this program")
+        late = f"not after {_PATIENCE_SECONDS:.0f} s; it goes on without this program"
+        failures.append(StateError(late))
     for failure in failures:
         show(f"the files of {str(recording)!r} are not complete: {failure}")
 
 
-def _analyse_at_once(found: list[Path], processes: int, options: dict[str, Any]) -> list[Path]:
+def _analyse_here(
+    recording: Path, options: Mapping[str, Any], failures: list[StrobeError]
+) -> Path | None:
+    try:
+        return analyse_recording(recording, **options)
+    except StrobeError as error:
+        failures.append(error)
+        return None
+
+
+def _analyse_at_once(
+    found: list[Path], processes: int, options: Mapping[str, Any], failures: list[StrobeError]
+) -> list[Path | None]:
     """Give each recording to a process of its own; they are no copies of this one."""
-    trees: list[Path] = []
-    failures: list[str] = []
+    trees: list[Path | None] = []
     for start in range(0, len(found), processes):
         running = [_start(recording, options) for recording in found[start : start + processes]]
-        trees += [tree for process in running if (tree := _hear(process, failures))]
-    if failures:
-        raise (UsageError if options["step_list"] else StateError)("; ".join(failures))
+        trees += [_hear(process, failures) for process in running]
     return trees
 
 
@@ -132,14 +153,15 @@ def _start(recording: Path, options: Mapping[str, Any]) -> subprocess.Popen[str]
 
 
 def _hear(
-    process: subprocess.Popen[str], failures: list[str], seconds: float | None = None
+    process: subprocess.Popen[str], failures: list[StrobeError], seconds: float | None = None
 ) -> Path | None:
     """Return the tree that a process made; what went wrong is added to the failures."""
     told = json.loads(
         process.communicate(timeout=seconds)[0].strip() or '{"error": "the analysis failed"}'
     )
     if "error" in told:
-        failures.append(told["error"])
+        kind = UsageError if told.get("is_usage") else StateError
+        failures.append(kind(told["error"]))
         return None
     return Path(told["tree"])
 
@@ -152,7 +174,7 @@ def main() -> None:
     try:
         tree = analyse_recording(Path(options.pop("recording")), **options)
     except StrobeError as error:
-        print(json.dumps({"error": str(error)}))
+        print(json.dumps({"error": str(error), "is_usage": isinstance(error, UsageError)}))
         return
     print(json.dumps({"tree": str(tree)}))
 

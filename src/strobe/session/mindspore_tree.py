@@ -160,7 +160,11 @@ def analyse_recording(
     content = manifest.read(recording)
     declared = read_declaration(recording, content)
     _refuse_running(recording, content)
-    tables = finalize(recording, keep_log=not data_simplification)
+    try:
+        tables = finalize(recording, keep_log=not data_simplification)
+    except OSError as error:
+        reason = f"cannot be read ({error.strerror or error})"
+        raise FormatError(recording, "log", reason) from error
     with places.locked(recording):
         if not again and (recording / DONE).exists():
             return recording.parent.parent

@@ -126,7 +126,7 @@ def _names(folder: Path) -> list[str]:
     names = []
     for file in _files(folder):
         with contextlib.suppress(OSError):
-            names.append(file.read_text())
+            names.append(os.fsdecode(file.read_bytes()))
     return names
 
 

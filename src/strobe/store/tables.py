@@ -7,6 +7,8 @@ most rows), and the parent as a distance in rows.
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -55,7 +57,7 @@ def scan(directory: Path, table: str) -> pl.LazyFrame:
         if table in _NOT_IN_THE_FIRST:
             return empty(table).lazy()
         raise FormatError(path, table, "this table is missing from the recording")
-    stored = pl.scan_parquet(path, row_index_name=_ROW, glob=False)
+    stored = pl.scan_parquet(_source(path), row_index_name=_ROW, glob=False)
     if table == "spans":
         stored = stored.with_columns(
             self_ns=pl.col("dur_ns") - pl.col("covered_ns"),
@@ -65,6 +67,15 @@ def scan(directory: Path, table: str) -> pl.LazyFrame:
     missing = schema.keys() - stored.collect_schema().names()
     nothing = {name: pl.lit(None, dtype=_POLARS[schema[name]]) for name in missing}
     return stored.with_columns(**nothing).select(schema.keys())
+
+
+def _source(path: Path) -> Path | io.BytesIO:
+    """Return what Polars takes: a path only if it is Unicode."""
+    try:
+        os.fspath(path).encode()
+    except UnicodeEncodeError:
+        return io.BytesIO(path.read_bytes())
+    return path
 
 
 def empty(table: str) -> pl.DataFrame:

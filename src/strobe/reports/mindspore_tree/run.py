@@ -176,10 +176,8 @@ def clip(run: Mapping[str, Any], step_list: Sequence[int] | None) -> dict[str, A
     try:
         chosen = choose_steps(steps, list(step_list))
     except IndexError as error:
-        message = (
-            f"step_list={list(step_list)}: there is no {error} collected steps; they are counted "
-            "from 1"
-        )
+        shown = list(step_list) if len(step_list) < 9 else f"[{step_list[0]}, ..., {step_list[-1]}]"
+        message = f"step_list={shown}: there is no {error} collected steps; they are counted from 1"
         raise UsageError(message) from None
     start_ns = int(chosen["start_ns"][0])
     end_ns = int((chosen["start_ns"] + chosen["dur_ns"])[-1])
