@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strobe.errors import FormatError
 from strobe.store import log as chunk_log
 from strobe.store import manifest, places
 
@@ -44,8 +43,6 @@ def finalize(
         content = manifest.read(recording)
         if not _is_over(recording, content):
             return _write_aside(recording, content, progress, first)
-        if not places.log_of(recording, content).is_dir():
-            raise FormatError(recording, "recording", "its tables and its log are gone")
         try:
             _write(recording, content, progress, first)
         except OSError:

@@ -160,6 +160,8 @@ def analyse_recording(
     content = manifest.read(recording)
     declared = read_declaration(recording, content)
     _refuse_running(recording, content)
+    if not places.is_finalized(recording) and not places.log_of(recording, content).is_dir():
+        raise FormatError(recording, "recording", "its tables and its log are gone")
     try:
         tables = finalize(recording, keep_log=not data_simplification)
     except OSError as error:
