@@ -83,6 +83,33 @@ def test_steps_are_in_ticks_of_ten_nanoseconds_with_their_average() -> None:
     }
 
 
+def test_collectives_of_a_step_follow_it() -> None:
+    def exchange(name: str, start_ns: int, dur_ns: int) -> dict[str, Any]:
+        return operator(
+            name, start_ns, dur_ns, full_name=f"Default/x/{name}", category="communication"
+        )
+
+    rows = (*TWO_STEPS, exchange("AllReduce-op1", 1850, 60), exchange("AllReduce-op1", 3500, 100))
+    run = make(
+        *sorted((*rows, exchange("AllGather-op0", 3700, 40)), key=lambda row: row["start_ns"]),
+        steps=step_table((500, 2000), (2000, 4000)),
+        first_step=3,
+    )
+
+    found = [line.split(",") for line in (steps.step_trace_raw(run) or "").splitlines()]
+    assert [line[0] for line in found] == ["step_num", "3", "4", "-"]
+    reduce, gather = "stream_0_0_AllReduce-op1", "stream_0_1_AllGather-op0"
+    assert [line[9:] for line in found] == [
+        [
+            *(reduce, f"{reduce}_start_point", f"{reduce}_end_point"),
+            *(gather, f"{gather}_start_point", f"{gather}_end_point"),
+        ],
+        ["6", "185", "191", "0", "0", "0"],  # the first step has no AllGather
+        ["10", "350", "360", "4", "370", "374"],
+        ["10", "350", "360", "4", "370", "374"],
+    ]
+
+
 def test_names_of_the_environment_say_where_forward_and_backward_meet() -> None:
     names = {"fp_start": "Gradients/a/MatMul-op1", "bp_end": "Default/SGD-op0"}
     run = make(*TWO_STEPS, steps=step_table((500, 2000), (2000, 4000)), parameters=names)

@@ -52,6 +52,8 @@ class Run:
     """What MindData saved: the name of a file, without the rank, to its content."""
     rank: int = 0
     pretty: bool = False
+    first_step: int = 1
+    """The place of the first of the steps among all that were collected."""
 
     @cached_property
     def wall_offset_ns(self) -> int:
@@ -184,6 +186,7 @@ def clip(run: Mapping[str, Any], step_list: Sequence[int] | None) -> dict[str, A
     return {
         **run,
         "steps": chosen,
+        "first_step": step_list[0],
         "spans": clip_spans(run["spans"], start_ns, end_ns),
         "allocations": clip_points(run["allocations"], start_ns, end_ns),
         "instants": clip_points(run["instants"], start_ns, end_ns),

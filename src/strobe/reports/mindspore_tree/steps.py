@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from strobe.analysis.step_trace import step_times
+from strobe.analysis.step_trace import communicating, step_times
+from strobe.analysis.steps import number_steps
 from strobe.reports.mindspore_tree.run import Run, as_csv, as_json, in_units
 
 _TICK_NS = 10
@@ -56,20 +57,20 @@ def step_trace_point_info(run: Run) -> str | None:
 
 
 def step_trace_raw(run: Run) -> str | None:
-    """One row per step in ticks of 10 ns; the last is the average of all but the first."""
+    """One row per step in ticks of 10 ns; the last is the average of all but the first.
+
+    After the step's own figures there are three for each collective in it: time, start and end.
+    """
     points = run.points
     if points is None:
         return None
-
-    def ticks(column: str) -> pl.Expr:
-        return pl.col(column) // _TICK_NS
-
     trains = points["backward_ns"].is_not_null().any()
     table = points.select(
-        start_point=ticks("start_ns"),
-        end_point=ticks("end_ns"),
-        fp_point=ticks("forward_ns"),
-        bp_point=ticks("backward_ns"),
+        "step",
+        start_point=_ticks("start_ns"),
+        end_point=_ticks("end_ns"),
+        fp_point=_ticks("forward_ns"),
+        bp_point=_ticks("backward_ns"),
     ).with_columns(
         total=pl.col("end_point") - pl.col("start_point"),
         iteration_interval=pl.col("fp_point") - pl.col("start_point"),
@@ -82,8 +83,49 @@ def step_trace_raw(run: Run) -> str | None:
         columns += ["bp_point", "iteration_interval", "fp_and_bp", "tail"]
     else:
         columns += ["iteration_interval", "fp"]
-    table = table.select(columns)
+    collectives = _collectives(run)
+    table = table.join(collectives, on="step", how="left").select(
+        columns + [name for name in collectives.columns if name != "step"]
+    )
     later = table[1:] if table.height > 1 else table
-    average = later.select(pl.all().mean().round().cast(pl.Int64)).row(0)
-    rows = [(number, *row) for number, row in enumerate(table.iter_rows(), 1)]
-    return as_csv(["step_num", *columns], [*rows, ("-", *average)])
+    average = later.select(pl.all().mean().round().cast(pl.Int64).fill_null(0)).row(0)
+    places = {step: place for place, step in enumerate(run.steps["step"], run.first_step)}
+    rows = [
+        (places[step], *row)
+        for step, row in zip(points["step"], table.fill_null(0).iter_rows(), strict=True)
+    ]
+    return as_csv(["step_num", *table.columns], [*rows, ("-", *average)])
+
+
+def _ticks(column: str) -> pl.Expr:
+    return pl.col(column) // _TICK_NS
+
+
+def _collectives(run: Run) -> pl.DataFrame:
+    """One row per step that has any: the n-th collective of a stream; the host's are its threads.
+
+    Columns: step, and for each stream_<stream>_<n>_<name> its time, and with _start_point and
+    _end_point when it ran; null where the step has none of this name at this place.
+    """
+    exchange = communicating(run.spans)
+    if exchange["device"].is_not_null().any():
+        exchange = exchange.filter(pl.col("device").is_not_null()).with_columns(op="name")
+    else:
+        exchange = run.operators.filter(pl.col("category") == "communication")
+        exchange = exchange.with_columns(stream=pl.col("lane").rank("dense") - 1)
+    placed = number_steps(exchange.drop("category"), run.steps).filter(pl.col("step").is_not_null())
+    placed = placed.with_columns(pl.col("stream").fill_null(0)).select(
+        "step",
+        pl.format(
+            "stream_{}_{}_{}", "stream", pl.int_range(pl.len()).over("step", "stream"), "op"
+        ).alias("name"),
+        _ticks("start_ns"),
+        ((pl.col("start_ns") + pl.col("dur_ns")) // _TICK_NS).alias("end"),
+    )
+    found: dict[int, dict[str, int]] = {}
+    names = ["step"]
+    for step, name, start, end in placed.iter_rows():
+        figures = {name: end - start, f"{name}_start_point": start, f"{name}_end_point": end}
+        found.setdefault(step, {"step": step}).update(figures)
+        names += figures
+    return pl.DataFrame([*found.values()], schema=dict.fromkeys(names, pl.Int64))
