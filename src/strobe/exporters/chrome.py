@@ -44,7 +44,8 @@ from strobe.exporters._rows import (
     read_number,
     read_steps,
 )
-from strobe.exporters._writing import Room, compressed, new_file, writers
+from strobe.exporters._writing import Room, compressed, writers
+from strobe.exporters.files import new_file
 from strobe.exporters.json_events import Events, write_events
 from strobe.store.tables import scan
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from strobe.exporters._rows import read_batches
-from strobe.exporters._writing import new_file
+from strobe.exporters.files import new_file
 from strobe.model.tables import TABLES
 from strobe.store.tables import empty
 

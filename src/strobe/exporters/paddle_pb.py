@@ -19,7 +19,7 @@ from strobe.exporters import _messages as wire
 from strobe.exporters._messages import Rows
 from strobe.exporters._paddle import VERSION, Content, read_content, read_inputs
 from strobe.exporters._rows import Int64, distinct
-from strobe.exporters._writing import new_file
+from strobe.exporters.files import new_file
 from strobe.model.paddle import ON_DEVICE
 from strobe.model.paddle import TracerEventType as Type
 

@@ -41,7 +41,8 @@ from strobe.exporters._rows import (
     read_steps,
 )
 from strobe.exporters._writers_python import varint
-from strobe.exporters._writing import Room, new_file, writers
+from strobe.exporters._writing import Room, writers
+from strobe.exporters.files import new_file
 
 NAME = "perfetto"
 SUFFIX = ".pftrace"

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from strobe.exporters.files import replacing
 from strobe.reports.mindspore_tree import info, loading, memory, operators, steps, timeline
 from strobe.reports.mindspore_tree.run import Run
 
@@ -18,6 +19,7 @@ Place = Literal["old", "new", "raw", "both"]
 """old: <output>/profiler; new: ASCEND_PROFILER_OUTPUT; raw: old, or FRAMEWORK beside new."""
 
 _NO_DEVICE = "it holds figures of an Ascend device, and none was recorded"
+_NOTHING = "nothing was recorded"
 _NO_OPERATORS = "no operators were recorded"
 _NO_POINTS = (
     "operators do not tell which of them are of the forward and the backward (MindSpore's do in "
@@ -28,6 +30,13 @@ _NO_MEMORY = "no memory was recorded"
 _NO_ADDRESSES = "no framework told addresses of blocks, so none can be followed"
 _NO_PIPELINE = "MindData profiled no pipeline: its iterator must be made while recording"
 _NO_FLOPS = "no framework told floating-point operations"
+_NO_LOADING = "no data loading was recorded"
+_NO_WAITS = "no wait for data was recorded"
+_NO_SHAPES = "no operator told the shapes of its inputs"
+_ONE_SHAPE = (
+    "no operator's inputs changed their shapes from step to step, or shapes were not recorded"
+)
+_NOT_SUNK = "data was not sunk into a device"
 _LATER = "strobe does not write this file yet"
 
 
@@ -60,15 +69,14 @@ def _absent(name: str, place: Place, absent: str, option: str | None = None) -> 
 
 
 FILES = (
-    _written("trace_view.json", "new", timeline.trace_view, "nothing was recorded"),
+    _written("trace_view.json", "new", timeline.trace_view, _NOTHING),
     _written("step_trace_time.csv", "new", steps.step_trace_time, _NO_OPERATORS),
     _written(
-        *("operator_details.csv", "new", operators.operator_details),
-        *("no operator told the shapes of its inputs", "record_shapes"),
+        "operator_details.csv", "new", operators.operator_details, _NO_SHAPES, "record_shapes"
     ),
     _written("operator_memory.csv", "new", memory.operator_memory, _NO_ADDRESSES, "profile_memory"),
     _written("memory_record.csv", "new", memory.memory_record, _NO_MEMORY, "profile_memory"),
-    _written("dataset.csv", "new", loading.dataset, "no data loading was recorded"),
+    _written("dataset.csv", "new", loading.dataset, _NO_LOADING),
     _written(
         "minddata_pipeline_raw_{rank}.csv",
         "both",
@@ -77,20 +85,29 @@ FILES = (
         "data_process",
     ),
     _written(
-        *("minddata_pipeline_summary_{rank}.csv", "both", loading.pipeline_summary_csv),
-        *(_NO_PIPELINE, "data_process"),
+        "minddata_pipeline_summary_{rank}.csv",
+        "both",
+        loading.pipeline_summary_csv,
+        _NO_PIPELINE,
+        "data_process",
     ),
     _written(
-        *("minddata_pipeline_summary_{rank}.json", "both", loading.pipeline_summary),
-        *(_NO_PIPELINE, "data_process"),
+        "minddata_pipeline_summary_{rank}.json",
+        "both",
+        loading.pipeline_summary,
+        _NO_PIPELINE,
+        "data_process",
     ),
     _written(
         "cpu_op_detail_info_{rank}.csv", "raw", operators.cpu_op_detail, _NO_OPERATORS, "op_time"
     ),
     _written("cpu_op_type_info_{rank}.csv", "raw", operators.cpu_op_type, _NO_OPERATORS, "op_time"),
     _written(
-        *("cpu_op_execute_timestamp_{rank}.txt", "raw", operators.cpu_op_execute_timestamp),
-        *(_NO_OPERATORS, "op_time"),
+        "cpu_op_execute_timestamp_{rank}.txt",
+        "raw",
+        operators.cpu_op_execute_timestamp,
+        _NO_OPERATORS,
+        "op_time",
     ),
     _written("cpu_framework_{rank}.txt", "raw", operators.cpu_framework, _NO_OPERATORS, "op_time"),
     _written(
@@ -108,19 +125,23 @@ FILES = (
         "data_process",
     ),
     _written(
-        *("minddata_cpu_utilization_{rank}.json", "raw", loading.cpu_utilization),
-        *(_NO_PIPELINE, "data_process"),
+        "minddata_cpu_utilization_{rank}.json",
+        "raw",
+        loading.cpu_utilization,
+        _NO_PIPELINE,
+        "data_process",
     ),
     _written(
-        *("dataset_iterator_profiling_{rank}.txt", "raw", loading.dataset_iterator),
-        *("no wait for data was recorded", "data_process"),
+        "dataset_iterator_profiling_{rank}.txt",
+        "raw",
+        loading.dataset_iterator,
+        _NO_WAITS,
+        "data_process",
     ),
     _written("step_trace_point_info_{rank}.json", "old", steps.step_trace_point_info, _NO_POINTS),
     _written("step_trace_raw_{rank}_detail_time.csv", "old", steps.step_trace_raw, _NO_POINTS),
     _written("framework_raw_{rank}.csv", "old", operators.framework_raw, _NO_OPERATORS, "op_time"),
-    _written(
-        "ascend_timeline_display_{rank}.json", "old", timeline.trace_view, "nothing was recorded"
-    ),
+    _written("ascend_timeline_display_{rank}.json", "old", timeline.trace_view, _NOTHING),
     _written(
         "ascend_timeline_summary_{rank}.json", "old", timeline.timeline_summary, _NO_OPERATORS
     ),
@@ -128,29 +149,23 @@ FILES = (
         "output_timeline_data_{rank}.txt", "old", timeline.output_timeline_data, _NO_OPERATORS
     ),
     _written(
-        *("operator_memory_{rank}.csv", "old", memory.operator_memory_old),
-        *(_NO_ADDRESSES, "profile_memory"),
+        "operator_memory_{rank}.csv",
+        "old",
+        memory.operator_memory_old,
+        _NO_ADDRESSES,
+        "profile_memory",
     ),
     _written("flops_{rank}.txt", "old", operators.flops, _NO_FLOPS, "aicore_metrics"),
     _written(
         "flops_summary_{rank}.json", "old", operators.flops_summary, _NO_FLOPS, "aicore_metrics"
     ),
-    _written(
-        *("dynamic_shape_info_{rank}.json", "old", operators.dynamic_shape_info),
-        "no operator's inputs changed their shapes from step to step, or shapes were not recorded",
-    ),
-    _written(
-        "dataset_{rank}.csv",
-        "old",
-        loading.dataset,
-        "no data loading was recorded",
-        "profile_framework",
-    ),
+    _written("dynamic_shape_info_{rank}.json", "old", operators.dynamic_shape_info, _ONE_SHAPE),
+    _written("dataset_{rank}.csv", "old", loading.dataset, _NO_LOADING, "profile_framework"),
     _absent("aicore_intermediate_{rank}_detail.csv", "old", _NO_DEVICE),
     _absent("aicore_intermediate_{rank}_type.csv", "old", _NO_DEVICE),
     _absent("aicpu_intermediate_{rank}.csv", "old", _NO_DEVICE),
-    _absent("device_queue_profiling_{rank}.txt", "old", "data was not sunk into a device"),
-    _absent("minddata_aicpu_{rank}.txt", "old", "data was not sunk into a device"),
+    _absent("device_queue_profiling_{rank}.txt", "old", _NOT_SUNK),
+    _absent("minddata_aicpu_{rank}.txt", "old", _NOT_SUNK),
     _absent("hccl_raw_{rank}.csv", "old", _LATER, "profile_communication"),
     _absent("ascend_cluster_analyse_{rank}.csv", "old", _LATER),
     _absent("parallel_strategy_{rank}.json", "old", _LATER, "parallel_strategy"),
@@ -190,27 +205,25 @@ def write_tree(run: Run, tree: Tree, facts: info.Facts) -> dict[str, str]:
     A file of an earlier analysis that this one does not write is removed.
     """
     told: dict[str, str] = {}
-    cache: dict[Writer, bytes | None] = {}
-    first: dict[Writer, Path] = {}
+    made: dict[Writer, Path | None] = {}
     for file in FILES:
         name = file.name.format(rank=run.rank)
         if file.place == "old" and tree.kind == "profile":
             told[name] = "not collected: only Profiler's tree has it"
             continue
-        content = None
+        paths = list(_paths(file, tree, run.rank))
+        is_there = False
         if file.write is not None and _is_asked(file, run):
-            write = _variant(file, tree)
-            if write not in cache:
-                cache[write] = _encoded(write(run))
-            content = cache[write]
-        for path in _paths(file, tree, run.rank):
-            if content is None or not _link(path, first.setdefault(write, path)):
-                _put(path, content)
-        told[name] = _fate(file, run, content)
+            is_there = _make(_variant(file, tree), paths, run, made)
+        if not is_there:
+            for path in paths:
+                path.unlink(missing_ok=True)
+        told[name] = _fate(file, run, is_there=is_there)
     told_of = info.profiler_info(run, facts, told)
     for folder in {tree.root, tree.results}:
-        _put(folder / f"profiler_info_{run.rank}.json", told_of.encode())
-    _put(tree.results / "profiler_metadata.json", _encoded(info.profiler_metadata(facts)))
+        _put(folder / f"profiler_info_{run.rank}.json", told_of)
+    if facts.metadata:
+        _put(tree.results / "profiler_metadata.json", info.profiler_metadata(facts))
     if tree.kind == "profiler":
         (tree.root / "container").mkdir(exist_ok=True)
     return told
@@ -228,8 +241,8 @@ def _is_asked(file: File, run: Run) -> bool:
     return file.option is None or bool(run.parameters.get(file.option))
 
 
-def _fate(file: File, run: Run, content: bytes | None) -> str:
-    if content is not None:
+def _fate(file: File, run: Run, *, is_there: bool) -> str:
+    if is_there:
         return "written"
     if not _is_asked(file, run):
         return f"not collected: {file.option} is off"
@@ -246,33 +259,36 @@ def _paths(file: File, tree: Tree, rank: int) -> Iterator[Path]:
         yield tree.root / "FRAMEWORK" / name
 
 
-def _encoded(content: str | bytes | None) -> bytes | None:
-    return content.encode() if isinstance(content, str) else content
+def _make(write: Writer, paths: list[Path], run: Run, made: dict[Writer, Path | None]) -> bool:
+    """Write a file at its paths, and return whether there was anything to write.
+
+    `made` has the first file of each writer, whose others are the same; None for no content.
+    """
+    for path in paths:
+        if write in made:
+            same = made[write]
+            if same is None:
+                return False
+            _duplicate(same, path)
+            continue
+        content = write(run)
+        made[write] = None if content is None else path
+        if content is None:
+            return False
+        _put(path, content)
+    return True
 
 
-def _link(path: Path, same: Path) -> bool:
-    """Make it one more name of a file that has been written, if it has; that takes no room."""
-    if path == same:
-        return False
-    part = _part(path)
-    with contextlib.suppress(OSError):  # there may be no links here
-        path.parent.mkdir(parents=True, exist_ok=True)
-        os.link(same, part)
-        part.replace(path)
-        return True
-    return False
+def _duplicate(file: Path, path: Path) -> None:
+    """Make the path one more name of a file, which takes no room, or a copy."""
+    with replacing(path) as part:
+        try:
+            os.link(file, part)
+        except OSError:  # there may be no links here
+            shutil.copyfile(file, part)
 
 
-def _part(path: Path) -> Path:
-    return path.with_name(f"{path.name}.{os.getpid()}.part")
-
-
-def _put(path: Path, content: bytes | None) -> None:
-    """Write it whole, or see to it that it is not there."""
-    if content is None:
-        path.unlink(missing_ok=True)
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = _part(path)
-    part.write_bytes(content)
-    part.replace(path)
+def _put(path: Path, content: str | bytes) -> None:
+    """Write it whole."""
+    with replacing(path) as part:
+        part.write_bytes(content.encode() if isinstance(content, str) else content)

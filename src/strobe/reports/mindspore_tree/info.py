@@ -25,9 +25,9 @@ class Facts:
     """What the user added."""
 
 
-def profiler_metadata(facts: Facts) -> str | None:
-    """What the user added, None if that is nothing."""
-    return json.dumps(facts.metadata, indent=4) if facts.metadata else None
+def profiler_metadata(facts: Facts) -> str:
+    """What the user added."""
+    return json.dumps(facts.metadata, indent=4)
 
 
 def profiler_info(run: Run, facts: Facts, files: Mapping[str, str]) -> str:

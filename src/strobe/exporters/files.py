@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that appear when they are whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a path for a file that takes the name `path` at the end, or vanishes by an exception."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    with contextlib.ExitStack() as undo:
+        undo.callback(part.unlink, missing_ok=True)
+        yield part
+        part.replace(path)
+        undo.pop_all()
+
+
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[IO[bytes]]:
+    """Open such a file."""
+    with replacing(path) as part, part.open("wb") as file:
+        yield file
