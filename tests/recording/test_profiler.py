@@ -195,6 +195,21 @@ def test_a_handler_is_called_once_per_round_with_its_recording(tmp_path: Path) -
     assert len(seen) == 2
 
 
+def test_a_handler_may_stop_the_profiler_for_good(tmp_path: Path) -> None:
+    profiler = strobe.Profiler(
+        output=tmp_path,
+        schedule=strobe.schedule(wait=0, warmup=0, active=1),
+        on_trace_ready=lambda finished: finished.stop(),
+    )
+
+    profiler.start()
+    profiler.step()
+
+    assert not profiler.is_started
+    (made,) = tmp_path.iterdir()  # the next round was not begun
+    assert made == profiler.recording.path
+
+
 def test_a_handler_that_raises_is_shown_and_the_program_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -352,7 +352,7 @@ class Profiler:
         self._state = state
         if self._round is not None and (change.save or too_long):
             self._close_round(with_step=True)
-        if change.open:
+        if change.open and self._started:  # on_trace_ready may have stopped it
             self._open_round()
 
     def _mark(self, start_ns: int, samples: int | None, *, request: bool) -> None:
