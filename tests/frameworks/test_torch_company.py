@@ -524,7 +524,7 @@ def test_without_torch_nothing_of_it_is_imported(tmp_path: Path) -> None:
         assert not [name for name in sys.modules if name.startswith("strobe.sources.torch")]
         assert sys.meta_path == before
     """)
-    assert "record_shapes is not collected: no framework that can was imported" in program.said
+    assert "record_shapes is not collected: no imported framework tells it" in program.said
 
 
 def test_torch_may_be_imported_while_recording(tmp_path: Path) -> None:

@@ -91,6 +91,35 @@ def test_profiler_has_the_defaults_of_the_older_documents() -> None:
     assert {name: PROFILER[name] for name in documented} == documented
 
 
+def test_the_config_has_the_parameters_of_mindspore_in_their_order() -> None:
+    level, *rest = inspect.signature(ms._ExperimentalConfig).parameters
+
+    config = ms._ExperimentalConfig(ms.ProfilerLevel.Level1, l2_cache=True)
+    config.host_sys = ["cpu"]
+    found = settle("profile", {"experimental_config": config}, PROFILE)
+
+    assert [level, *rest] == [
+        *("profiler_level", "aic_metrics", "l2_cache", "mstx", "data_simplification"),
+        *("export_type", "mstx_domain_include", "mstx_domain_exclude", "sys_io"),
+        *("sys_interconnection", "host_sys", "unknown"),
+    ]
+    assert found.values["profiler_level"] is ms.ProfilerLevel.Level1
+    assert set(found.missing) == {"l2_cache", "host_sys"}  # named when it was made, or later
+
+
+NAN = float("nan")
+
+
+def handler_of_theirs() -> Any:
+    """A function as mindspore.profiler.tensorboard_trace_handler returns them."""
+
+    def handler_fn(profiler: Any) -> None:
+        profiler.analyse(async_mode=False)
+
+    handler_fn.__module__ = "mindspore.profiler.profiler"
+    return handler_fn
+
+
 @pytest.mark.parametrize(
     ("make", "error", "said"),
     [
@@ -101,7 +130,11 @@ def test_profiler_has_the_defaults_of_the_older_documents() -> None:
             "do you mean 'profile_communication'?",
         ),
         (lambda: ms.profile(with_stack=1), TypeError, "must be True or False"),
-        (lambda: ms.profile(activities="TPU"), ValueError, "ProfilerActivity has only NPU, GPU"),
+        (
+            lambda: ms.profile(activities="TPU"),
+            ValueError,
+            "(activities='TPU'): must be a member of ProfilerActivity (NPU",
+        ),
         (lambda: ms.profile(activities=7), TypeError, "must be a list"),
         (
             lambda: ms.profile(activities=[ms.ProfilerActivity.NPU], with_stack=True),
@@ -115,12 +148,20 @@ def test_profiler_has_the_defaults_of_the_older_documents() -> None:
         ),
         (lambda: ms.profile(schedule=3), TypeError, "must be callable"),
         (lambda: ms.profile(on_trace_ready="x"), TypeError, "must be callable"),
+        (
+            lambda: ms.profile(on_trace_ready=handler_of_theirs()),
+            TypeError,
+            "from strobe.mindspore",
+        ),
         (lambda: ms.profile(experimental_config=3), TypeError, "must be an _ExperimentalConfig"),
         (lambda: ms.Profiler(aicore_metrics=9), ValueError, "from -1 (none) to 6"),
         (lambda: ms.Profiler(aicore_metrics="0"), TypeError, "must be an int from -1 to 6"),
         (lambda: ms.Profiler(timeline_limit=0), ValueError, "must be above 0"),
         (lambda: ms.Profiler(profile_framework="none"), ValueError, "'all', 'time', 'memory'"),
         (lambda: ms.Profiler(output_path=3), TypeError, "path of a folder"),
+        (lambda: ms.Profiler(output_path="a\0b"), ValueError, "path of a folder"),
+        (lambda: ms.Profiler(optypes_not_deal=3), TypeError, "must be a str"),
+        (lambda: ms.Profiler(profiler_level=1), TypeError, "ProfilerLevel (LevelNone, Level0, "),
         (
             lambda: ms._ExperimentalConfig(profile_level=1),
             TypeError,
@@ -137,6 +178,13 @@ def test_profiler_has_the_defaults_of_the_older_documents() -> None:
         (lambda: ms.analyse("x", step_list=[0, 1]), ValueError, "counted from 1"),
         (lambda: ms.analyse("x", step_list="1"), TypeError, "list of integers"),
         (lambda: ms.DynamicProfilerMonitor(), TypeError, "folder's path"),
+        (lambda: ms.DynamicProfilerMonitor("x", 3), TypeError, "output_path=3): must be a folder"),
+        (lambda: ms.DynamicProfilerMonitor("x", poll_interval=NAN), ValueError, "above 0"),
+        (
+            lambda: ms.DynamicProfilerMonitor("x", poll_intervall=1),
+            TypeError,
+            "do you mean 'poll_interval'?",
+        ),
     ],
 )
 def test_what_cannot_be_right_says_the_way_out(
@@ -210,12 +258,76 @@ def test_starting_and_stopping_in_the_wrong_order_raises(
     with pytest.raises(RuntimeError, match="call stop"):
         at_once.start()
     at_once.stop()
-    with pytest.raises(RuntimeError, match="start_profile=False"):
-        at_once.start()
+    for again in (at_once.start, at_once.stop):
+        with pytest.raises(RuntimeError, match="start_profile=False"):
+            again()
 
     planned = ms.profile(start_profile=False, schedule=ms.schedule(wait=1, active=1))
     with pytest.raises(RuntimeError, match="call start"):
         planned.step()
+
+
+def test_what_is_named_and_cannot_be_had_is_told_once_by_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profiler = ms.Profiler(
+        start_profile=False,
+        output_path=tmp_path,
+        aicore_metrics=1,
+        ascend_job_id="PROF_1",
+        activities=["CPU", "NPU"],
+        sys_io=False,
+    )
+    for _ in range(2):
+        profiler.start()
+        profiler.stop()
+    profiler.analyse()
+
+    lines = capsys.readouterr().err.splitlines()
+    said = [line for line in lines if " is not collected: " in line]
+    assert [line.split(" is not")[0] for line in said] == [
+        *("strobe: ascend_job_id", "strobe: aicore_metrics", "strobe: ProfilerActivity.NPU"),
+    ]
+    info = json.loads((tmp_path / "profiler_2" / "profiler_info_0.json").read_text())
+    told = info["strobe"]["not_collected"]
+    assert {"ascend_job_id", "aicore_metrics", "activities"} <= set(told)
+    assert told["aicore_metrics"] in said[1]
+
+
+def test_an_analysis_in_on_trace_ready_is_of_that_round(tmp_path: Path) -> None:
+    ready: list[list[str]] = []
+
+    def handle(profiler: Any) -> None:
+        profiler.analyse()
+        ready.append(sorted(path.parent.name for path in tmp_path.rglob("profiler_info_0.json")))
+
+    plan = ms.schedule(wait=1, active=1, repeat=2)
+    with ms.Profiler(output_path=tmp_path, schedule=plan, on_trace_ready=handle) as profiler:
+        for _ in range(5):
+            profiler.step()  # goes on, whatever the handler did
+
+    first, second = ready
+    assert "profiler" in first
+    assert "profiler_2" not in first
+    assert "profiler_2" in second
+
+
+def test_profile_has_its_files_made_at_once_for_a_handler_that_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ready: list[Path] = []
+
+    def handle(profiler: Any) -> None:
+        profiler.analyse()
+        ready.extend(Path("data").glob("*/profiler_info_0.json"))
+
+    profiler = ms.profile(on_trace_ready=handle)
+    with pytest.raises(RuntimeError, match="before a round has ended"):
+        profiler.analyse()
+    profiler.stop()
+
+    assert len(ready) == 1
 
 
 def test_a_start_that_never_came_is_told(
@@ -225,7 +337,7 @@ def test_a_start_that_never_came_is_told(
 
     profiler.analyse()
 
-    assert "nothing was recorded" in capsys.readouterr().err
+    assert "nothing was recorded: start() was not called" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
@@ -233,7 +345,14 @@ OBEYED = {
     '{"start": true, "output_path": "/x", "memory": true, "hccl": false, "aicore_metrics": 0, '
     '"l2_cache": false}': ("profiler", {"profile_memory": True, "output_path": "/x"}),
     '{"start": true, "timeline_limit": 10, "op_time": true}': ("profiler", {"timeline_limit": 10}),
-    '{"start": true}': ("profile", {"data_process": False}),
+    '{"start": true, "memory": false}': (
+        "profiler",
+        {"data_process": True, "aic_metrics": ms.AicoreMetrics.ArithmeticUtilization},
+    ),
+    '{"start": true}': (
+        "profile",
+        {"data_process": False, "aic_metrics": ms.AicoreMetrics.AiCoreNone},
+    ),
     '{"start": true, "activities": ["CPU"], "profiler_level": "Level1", "aic_metrics": "None", '
     '"export_type": ["text"], "record_shapes": true, "data_simplification": false}': (
         "profile",
@@ -275,15 +394,17 @@ def test_a_variable_that_is_wrong_starts_nothing(
 
 
 def test_a_wrong_key_is_one_line_and_the_others_hold(capsys: pytest.CaptureFixture[str]) -> None:
-    given = {"start": True, "memory": 1, "colour": "red", "record_shapes": True}
+    given = {"start": True, "memory": 1, "actvities": ["CPU"], "pcie": True, "with_stack": True}
+    given["activities"] = ["NPU"]
 
     found = _environment.read(json.dumps(given))
 
     assert found is not None
-    assert found[0].values["record_shapes"] is True
+    assert found[0].values["pcie"] is True
     assert found[0].values["profile_memory"] is False
-    memory, colour = capsys.readouterr().err.splitlines()
+    memory, unknown, stack = capsys.readouterr().err.splitlines()
     assert "'memory' is left out" in memory
-    assert "unknown key 'colour'" in colour
+    assert "unknown key 'actvities' is left out; do you mean 'activities'?" in unknown
+    assert "must include ProfilerActivity.CPU; 'with_stack' is left out" in stack
     assert _environment.read('{"start": false}') is None
     assert _environment.read("{}") is None

@@ -12,7 +12,7 @@ from typing import Any
 from strobe.errors import StrobeError
 from strobe.mindspore._handler import tensorboard_trace_handler
 from strobe.mindspore._profile import Lifecycle
-from strobe.mindspore._settings import PROFILER, Settings, settle
+from strobe.mindspore._settings import PROFILER, Settings, settle, suggest
 from strobe.record.messages import show
 from strobe.session import mindspore_tree
 
@@ -27,8 +27,9 @@ _OLDER = {
 }
 _NOT_KEYS = {"schedule", "on_trace_ready", "host_stack", "optypes_not_deal", "ascend_job_id"}
 KEYS = ("start", *sorted({*PROFILER, *_FIRST} - _NOT_KEYS))
-# Defaults of the variable where they are not Profiler's.
+# Defaults of the later generation where they are not Profiler's.
 _DEFAULTS = {"data_process": False, "parallel_strategy": False, "aicore_metrics": -1}
+_UNPROFILED = "this program is not profiled"
 
 
 class EnvProfiler:
@@ -40,7 +41,7 @@ class EnvProfiler:
     def init_profiler(cls) -> None:
         """Do what the variable says, once; nothing that is wrong with it stops the program."""
         text = os.environ.get(VARIABLE)
-        if text is None or cls.profiler is not None:
+        if not text or cls.profiler is not None:
             return
         if "mindspore" in sys.modules:
             if read(text, quietly=True) is not None:
@@ -50,13 +51,20 @@ class EnvProfiler:
                 )
             return
         del os.environ[VARIABLE]  # neither MindSpore nor child processes start another one
+        found = read(text)
+        if found is None:
+            return
+        settings, kind = found
         try:
-            found = read(text)
-            if found is not None:
-                settings, kind = found
-                cls.profiler = Lifecycle(settings, kind, caller=VARIABLE, analyses=True)
-        except (StrobeError, OSError, TypeError) as error:
-            show(f"{VARIABLE}: {error}; this program is not profiled")
+            cls.profiler = Lifecycle(settings, kind, caller=VARIABLE, analyses=True)
+        except (StrobeError, OSError) as error:
+            show(f"{VARIABLE}: {error}; {_UNPROFILED}")
+
+    @classmethod
+    def analyse(cls) -> None:
+        """MindSpore calls this when the program ends: stop, if it still records."""
+        if cls.profiler is not None:
+            cls.profiler.__exit__(None, None, None)
 
 
 def read(text: str, *, quietly: bool = False) -> tuple[Settings, mindspore_tree.Kind] | None:
@@ -68,39 +76,36 @@ def read(text: str, *, quietly: bool = False) -> tuple[Settings, mindspore_tree.
     try:
         given = json.loads(text)
     except (ValueError, RecursionError) as error:
-        say(f"{VARIABLE} is not JSON ({error}); this program is not profiled")
+        say(f"{VARIABLE} is not JSON ({error}); {_UNPROFILED}")
         return None
     if not isinstance(given, dict):
-        say(f'{VARIABLE} must be a JSON object, as in {{"start": true}}; not profiled')
+        say(f'{VARIABLE} must be a JSON object, as in {{"start": true}}; {_UNPROFILED}')
         return None
-    if given.get("start") is not True:
-        if not isinstance(given.get("start", False), bool):
-            start = given["start"]
-            say(f"{VARIABLE}: start={start!r} must be true or false; this program is not profiled")
-        return None
-    return _settings(given, say)
+    start = given.pop("start", False)
+    if not isinstance(start, bool):
+        say(f"{VARIABLE}: start={start!r} must be true or false; {_UNPROFILED}")
+    return _settings(given, say) if start is True else None
 
 
 def _settings(
     given: Mapping[str, Any], say: Callable[[str], None]
 ) -> tuple[Settings, mindspore_tree.Kind]:
+    is_older = not _OLDER.isdisjoint(given)
+    defaults = {} if is_older else _DEFAULTS
     arguments: dict[str, Any] = {}
-    for key, value in given.items():
-        if key == "start":
-            continue
+    # What the others need is among the activities.
+    for key in sorted(given, key=lambda key: key != "activities"):
         if key not in KEYS:
-            say(f"{VARIABLE}: unknown key {key!r} is left out; known keys: {', '.join(KEYS)}")
+            say(f"{VARIABLE}: unknown key {key!r} is left out; {suggest(key, KEYS)}")
             continue
         name = _FIRST.get(key, key)
         try:
-            settle(VARIABLE, {name: value}, PROFILER)
+            settle(VARIABLE, {**arguments, name: given[key]}, PROFILER)
         except (TypeError, ValueError) as error:
             say(f"{error}; {key!r} is left out")
             continue
-        arguments[name] = value
-    is_older = bool(_OLDER & set(given))
-    settings = settle(VARIABLE, {**_DEFAULTS, **arguments}, PROFILER)
-    values = {**settings.values, "start_profile": True}
+        arguments[name] = given[key]
+    values = {**settle(VARIABLE, {**defaults, **arguments}, PROFILER).values, "start_profile": True}
     if not is_older:
         values["on_trace_ready"] = tensorboard_trace_handler(arguments.get("output_path"))
     kind: mindspore_tree.Kind = "profiler" if is_older else "profile"

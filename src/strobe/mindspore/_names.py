@@ -83,25 +83,23 @@ OLD_METRICS = (
 _Kind = TypeVar("_Kind", bound=Enum)
 
 
-def as_member(kind: type[_Kind], value: object, parameter: str) -> _Kind:
+def as_member(kind: type[_Kind], value: object, caller: str, parameter: str) -> _Kind:
     """Return the member that a value names; raises TypeError or UsageError."""
     name = value if isinstance(value, str) else getattr(value, "name", None)
-    if not isinstance(name, str):
-        message = f"{parameter}={value!r}: must be a member of {kind.__name__}"
-        raise TypeError(message)
+    is_name = isinstance(name, str)
     for member in kind:
-        if name.lower() in (member.name.lower(), str(member.value).lower()):
+        if is_name and str(name).lower() in (member.name.lower(), str(member.value).lower()):
             return member
-    known = ", ".join(member.name for member in kind)
-    message = f"{parameter}={value!r}: {kind.__name__} has only {known}"
-    raise UsageError(message)
+    known = ", ".join(str(member.value) for member in kind)
+    message = f"{caller}({parameter}={value!r}): must be a member of {kind.__name__} ({known})"
+    raise UsageError(message) if is_name else TypeError(message)
 
 
-def as_members(kind: type[_Kind], value: object, parameter: str) -> list[_Kind]:
+def as_members(kind: type[_Kind], value: object, caller: str, parameter: str) -> list[_Kind]:
     """Return the members that a list, or a single one, names; each once."""
     if isinstance(value, (str, Enum)):
         value = [value]
     if not isinstance(value, (list, tuple, set, frozenset)):
-        message = f"{parameter}={value!r}: must be a list of members of {kind.__name__}"
+        message = f"{caller}({parameter}={value!r}): must be a list of members of {kind.__name__}"
         raise TypeError(message)
-    return list(dict.fromkeys(as_member(kind, each, parameter) for each in value))
+    return list(dict.fromkeys(as_member(kind, each, caller, parameter) for each in value))

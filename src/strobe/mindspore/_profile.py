@@ -25,6 +25,8 @@ class Lifecycle:
         self._caller = caller
         self._settings = settings
         self._handler = settings.values["on_trace_ready"]
+        self._is_handled = False
+        """Whether on_trace_ready is being called."""
         self._recorder = Recorder(settings, kind=kind, analyses=analyses, on_round=self._end_round)
         if settings.values["start_profile"]:
             self._recorder.start()
@@ -34,7 +36,7 @@ class Lifecycle:
 
         Raises RuntimeError while it records, and unless it was made with start_profile=False.
         """
-        if self._recorder.is_running:
+        if self._recorder.is_started:
             message = f"{self._caller}.start() while recording; call stop() first"
             raise StateError(message)
         if self._settings.values["start_profile"]:
@@ -83,7 +85,7 @@ class Lifecycle:
 
     def __enter__(self) -> Any:
         """Start, unless it was started when it was made."""
-        if not self._recorder.is_running:
+        if not self._recorder.is_started:
             self.start()
         return self
 
@@ -94,12 +96,18 @@ class Lifecycle:
         trace: TracebackType | None,
     ) -> None:
         """Stop, unless the block did."""
-        if self._recorder.is_running:
-            self.stop()
+        if self._recorder.is_started:
+            self._recorder.__exit__(kind, error, trace)
+            self._explain()
 
     def _end_round(self) -> None:
-        if self._handler is not None and not isinstance(self._handler, TraceHandler):
+        if self._handler is None or isinstance(self._handler, TraceHandler):
+            return
+        self._is_handled = True
+        try:
             self._handler(self)
+        finally:
+            self._is_handled = False
 
     def _explain(self) -> None:
         problem = self._recorder.explain_schedule()
@@ -148,3 +156,15 @@ class Profile(Lifecycle):
         named = {name: value for name, value in given.items() if value is not PROFILE[name]}
         settings = settle("profile", {**named, **unknown}, PROFILE)
         super().__init__(settings, "profile", caller="profile", analyses=True)
+
+    def analyse(self, *, async_mode: bool = False) -> None:
+        """For an on_trace_ready that reads the files: have those of the round that ended made now.
+
+        Nobody else needs it, and with `async_mode` it does nothing. Raises RuntimeError where no
+        round has ended.
+        """
+        if not self._recorder.paths:
+            message = "profile.analyse() before a round has ended; call stop() first"
+            raise StateError(message)
+        if not async_mode:
+            mindspore_tree.complete(self._recorder.paths[-1])

@@ -12,16 +12,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from strobe.errors import CaptureError
+from strobe.errors import CaptureError, StateError
 from strobe.mindspore._handler import TraceHandler
+from strobe.mindspore._names import ProfilerActivity
 from strobe.mindspore._settings import Settings, old_output
-from strobe.record.ranks import Place
+from strobe.record.ranks import Place, find_place
 from strobe.session import mindspore_offline, mindspore_tree
 from strobe.session.profiler import Profiler
 from strobe.session.round import Destination
 
-# Options of strobe.Profiler by the names of their parameters.
-_NAMES = {"with_flops": "aicore_metrics"}
+
+def place_of_rank() -> Place:
+    """Return which process of which job this is: MindSpore knows, once init() was called."""
+    place = find_place()
+    management = sys.modules.get("mindspore.communication.management")
+    if management is None or not management.GlobalComm.INITED:
+        return place
+    return replace(place, rank=management.get_rank(), world_size=management.get_group_size())
 
 
 class Recorder(Profiler):
@@ -33,7 +40,7 @@ class Recorder(Profiler):
         *,
         kind: mindspore_tree.Kind,
         analyses: bool,
-        on_round: Callable[[], object],
+        on_round: Callable[[], object] | None = None,
     ) -> None:
         handler = settings.values["on_trace_ready"]
         self._handler = handler if isinstance(handler, TraceHandler) else None
@@ -52,11 +59,6 @@ class Recorder(Profiler):
         """Which process of which job it records, once it has been started."""
         return self._place
 
-    @property
-    def is_running(self) -> bool:
-        """Whether it has been started and not stopped."""
-        return self._is_started()
-
     def add(self, key: str, value: Any) -> None:
         """Keep what the user added, for profiler_metadata.json."""
         self._added[key] = value
@@ -68,12 +70,13 @@ class Recorder(Profiler):
         self._report(self._settings.missing)
 
     def _find_place(self) -> Place:
-        place = super()._find_place()
-        management = sys.modules.get("mindspore.communication.management")
-        if management is None or not management.GlobalComm.INITED:
-            return place
-        rank, size = management.get_rank(), management.get_group_size()
-        return replace(place, rank=rank, world_size=size)
+        return place_of_rank()
+
+    def _require_started(self, call: str) -> None:
+        if self._settings.values["start_profile"] and not self.is_started:
+            message = f"{call} after stop(); make it with start_profile=False to start it again"
+            raise StateError(message)
+        super()._require_started(call)
 
     def _open_round(self) -> None:
         if os.environ.get("MS_ROLE") != "MS_SCHED":  # which runs the program too, to no end
@@ -107,13 +110,19 @@ class Recorder(Profiler):
         self.paths.append(path)
         if self._analyses:
             mindspore_offline.expect(path)
-        self._on_round()
+        if self._on_round is not None:
+            self._on_round()
 
     def _report(self, missing: Mapping[str, str]) -> None:
-        """Say only what the user named: other defaults than strobe's are no wish of theirs."""
+        """Say only what the user named, as they named it: defaults are no wish of theirs."""
+        devices = set(self._settings.values["activities"]) - {ProfilerActivity.CPU}
+        named = {
+            "with_flops": self._settings.metrics_name,
+            "activities": ", ".join(sorted(str(device) for device in devices)),
+        }
         super()._report(
             {
-                _NAMES.get(name, name): reason
+                named.get(name, name): reason
                 for name, reason in missing.items()
                 if self._settings.is_named(name)
             }

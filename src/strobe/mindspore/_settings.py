@@ -25,13 +25,15 @@ from strobe.mindspore._names import (
 from strobe.mindspore._schedule import Schedule, as_states
 
 _NPU = "it is told by an Ascend device, and MindSpore does not run on one here"
-# What no source of strobe gives on this machine: parameter to reason.
+_NOT_ASKED = "strobe does not ask an Ascend device for it yet"
+# What an Ascend device alone tells.
+_OF_DEVICE = ("l2_cache", "sys_io", "sys_interconnection", "host_sys")
+# What no source of strobe gives: parameter to reason.
 _UNSERVED = {
     "parallel_strategy": "strobe does not write parallel_strategy_*.json yet",
-    "l2_cache": _NPU,
-    "sys_io": _NPU,
-    "sys_interconnection": _NPU,
-    "host_sys": _NPU,
+    "host_stack": "stacks are told with with_stack=True",
+    "optypes_not_deal": "operators of all types are told",
+    "ascend_job_id": "strobe does not read what the tools of an Ascend device wrote",
 }
 # Variables that name the operators at which the forward begins and the backward ends.
 _POINTS = {"fp_start": "PROFILING_FP_START", "bp_end": "PROFILING_BP_END"}
@@ -86,6 +88,8 @@ _NOT_SWITCHES = {
     *("optypes_not_deal", "ascend_job_id"),
 }
 _FRAMEWORK = ("all", "time", "memory", None)
+# Where MindSpore makes the handlers that only its own profilers can call.
+_THEIR_HANDLERS = "mindspore.profiler.profiler"
 
 
 @dataclass(frozen=True)
@@ -100,20 +104,24 @@ class Settings:
     @property
     def missing(self) -> dict[str, str]:
         """What was named and cannot be had from anybody here: parameter to reason."""
-        if device_target() == "Ascend":
-            return {}
+        of_device = _NOT_ASKED if device_target() == "Ascend" else _NPU
+        reasons = {**_UNSERVED, **dict.fromkeys(_OF_DEVICE, of_device)}
         found = {
             name: reason
-            for name, reason in _UNSERVED.items()
+            for name, reason in reasons.items()
             if name in self.named and self.values.get(name)
         }
-        metrics = self.values["aic_metrics"]
         served = (AicoreMetrics.AiCoreNone, AicoreMetrics.ArithmeticUtilization)
-        if metrics not in served and self.is_named("aic_metrics"):
-            found["aic_metrics"] = _NPU
+        if self.values["aic_metrics"] not in served and self.is_named("with_flops"):
+            found[self.metrics_name] = of_device
         if ExportType.Db in self.values["export_type"]:
             found["export_type"] = "strobe does not write the database yet; text is written"
         return found
+
+    @property
+    def metrics_name(self) -> str:
+        """The parameter by which the user chose the metrics: the older name, or the newer."""
+        return "aic_metrics" if "aic_metrics" in self.named else "aicore_metrics"
 
     @property
     def options(self) -> dict[str, Any]:
@@ -154,28 +162,50 @@ class Settings:
 
     def is_named(self, option: str) -> bool:
         """Say whether the user gave what became this option of strobe.Profiler."""
-        if option in ("with_flops", "aic_metrics"):
+        if option == "with_flops":
             return bool(self.named & {"aic_metrics", "aicore_metrics"})
         return option in self.named
 
 
 class _ExperimentalConfig:
-    """What else an Ascend may be asked for; read when a profiler is made."""
+    """What else an Ascend may be asked for; read when a profiler is made.
 
-    def __init__(self, **given: Any) -> None:
-        check_names("_ExperimentalConfig", given, EXPERIMENTAL)
-        self.__dict__.update({**EXPERIMENTAL, **given})
-        self._named = frozenset(given)
+    Raises TypeError for a parameter that it does not have.
+    """
+
+    def __init__(
+        self,
+        profiler_level: Any = ProfilerLevel.Level0,
+        aic_metrics: Any = AicoreMetrics.AiCoreNone,
+        l2_cache: bool = False,
+        mstx: bool = False,
+        data_simplification: bool = True,
+        export_type: Any = None,
+        mstx_domain_include: list[str] | None = None,
+        mstx_domain_exclude: list[str] | None = None,
+        sys_io: bool = False,
+        sys_interconnection: bool = False,
+        host_sys: Any = None,
+        **unknown: Any,
+    ) -> None:
+        given = {name: value for name, value in locals().items() if name in EXPERIMENTAL}
+        check_names("_ExperimentalConfig", unknown, EXPERIMENTAL)
+        self.__dict__.update(given)
 
 
-def check_names(caller: str, given: Iterable[str], known: Mapping[str, Any]) -> None:
+def check_names(caller: str, given: Iterable[str], known: Iterable[str]) -> None:
     """Raise TypeError for a name that is not known, with the one that may be meant."""
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"; do you mean {near[0]!r}?" if near else f"; it has {', '.join(known)}"
-            message = f"{caller}() has no parameter {name!r}{hint}"
+            message = f"{caller}() has no parameter {name!r}; {suggest(name, known)}"
             raise TypeError(message)
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Return what to say to somebody who wrote a name that is not known."""
+    known = list(known)
+    near = difflib.get_close_matches(name, known, 1)
+    return f"do you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
 
 
 def settle(caller: str, given: Mapping[str, Any], known: Mapping[str, Any]) -> Settings:
@@ -203,17 +233,17 @@ def _read_config(caller: str, config: object, values: dict[str, Any]) -> set[str
         raise TypeError(message)
     found = {name: getattr(config, name, default) for name, default in EXPERIMENTAL.items()}
     values.update(found)
-    return set(getattr(config, "_named", found))
+    return {name for name, value in found.items() if value != EXPERIMENTAL[name]}
 
 
 def _settle_enums(caller: str, values: dict[str, Any], named: set[str]) -> None:
     def member(kind: Any, name: str, default: Any) -> None:
         value = values[name]
-        values[name] = default if value is None else as_member(kind, value, f"{caller}({name})")
+        values[name] = default if value is None else as_member(kind, value, caller, name)
 
     def members(kind: Any, name: str, default: Any) -> None:
         value = values[name]
-        values[name] = default if value is None else as_members(kind, value, f"{caller}({name})")
+        values[name] = default if value is None else as_members(kind, value, caller, name)
 
     member(ProfilerLevel, "profiler_level", ProfilerLevel.Level0)
     if "aic_metrics" in named or "aicore_metrics" not in values:
@@ -243,22 +273,30 @@ def _check_rest(caller: str, values: dict[str, Any]) -> None:
     for name in ("schedule", "on_trace_ready"):
         if values[name] is not None and not callable(values[name]):
             refuse(name, "must be callable, or None", TypeError)
+    if getattr(values["on_trace_ready"], "__module__", None) == _THEIR_HANDLERS:
+        rule = "is MindSpore's; import tensorboard_trace_handler from strobe.mindspore too"
+        refuse("on_trace_ready", rule, TypeError)
     for name in ("mstx_domain_include", "mstx_domain_exclude"):
         domains = values[name] = values[name] or []
         if not isinstance(domains, list) or not all(isinstance(each, str) for each in domains):
             refuse(name, "must be a list of str", TypeError)
-    if "output_path" in values:
-        if not isinstance(values["output_path"], (str, os.PathLike)):
-            refuse("output_path", "must be the path of a folder", TypeError)
-        if not os.fspath(values["output_path"]):
-            refuse("output_path", "must not be empty", UsageError)
-        limit = values["timeline_limit"]
-        if isinstance(limit, bool) or not isinstance(limit, int):
-            refuse("timeline_limit", "must be an int, in megabytes", TypeError)
-        if limit <= 0:
-            refuse("timeline_limit", "must be above 0", UsageError)
-        if values["profile_framework"] not in _FRAMEWORK:
-            refuse("profile_framework", "must be 'all', 'time', 'memory' or None", UsageError)
+    if "output_path" not in values:
+        return  # the rest are Profiler's own
+    path = values["output_path"]
+    if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str):
+        refuse("output_path", "must be the path of a folder", TypeError)
+    if not os.fspath(path) or "\0" in os.fspath(path):
+        refuse("output_path", "must be the path of a folder, not empty, without a 0", UsageError)
+    limit = values["timeline_limit"]
+    if isinstance(limit, bool) or not isinstance(limit, int):
+        refuse("timeline_limit", "must be an int, in megabytes", TypeError)
+    if limit <= 0:
+        refuse("timeline_limit", "must be above 0", UsageError)
+    if values["profile_framework"] not in _FRAMEWORK:
+        refuse("profile_framework", "must be 'all', 'time', 'memory' or None", UsageError)
+    for name in ("optypes_not_deal", "ascend_job_id"):
+        if not isinstance(values[name], str):
+            refuse(name, "must be a str", TypeError)
 
 
 def _check_activities(caller: str, values: Mapping[str, Any]) -> None:

@@ -72,19 +72,22 @@ class Profiler(Lifecycle):
     ) -> None:
         """Stop if it still records, and write the files of what was recorded.
 
+        In an on_trace_ready: those of the round that has ended, and the schedule goes on.
         With `mode="async"` it does not wait for them; they are there when the program ends. With
         `offline_path` it is offline_analyse(). Where nothing was recorded it says so.
         """
         _require_switch("Profiler.analyse", "pretty", pretty)
-        chosen = as_member(AnalysisMode, mode, "Profiler.analyse(mode)")
+        chosen = as_member(AnalysisMode, mode, "Profiler.analyse", "mode")
         if offline_path is not None:
             self.offline_analyse(offline_path, pretty, step_list)
             return
         steps = mindspore_tree.check_steps(step_list)
-        if self._recorder.is_running:
+        if self._recorder.is_started and not self._is_handled:
             self.stop()
-        if not self._recorder.paths:
-            show("Profiler.analyse(): nothing was recorded: start() was never called, or too late")
+        # A handler is called with one round after the other.
+        paths = self._recorder.paths[-1:] if self._is_handled else self._recorder.paths
+        if not paths:
+            show(f"Profiler.analyse(): nothing was recorded: {self._why_nothing()}")
             return
         options = {
             "pretty": pretty,
@@ -92,10 +95,15 @@ class Profiler(Lifecycle):
             "data_simplification": self._settings.values["data_simplification"],
         }
         if chosen is AnalysisMode.ASYNC_MODE:
-            mindspore_offline.start_analysis(self._recorder.paths, options)
+            mindspore_offline.start_analysis(paths, options)
             return
-        for path in self._recorder.paths:
+        for path in paths:
             mindspore_tree.analyse_recording(path, **options)
+
+    def _why_nothing(self) -> str:
+        if self._settings.values["schedule"] is not None:
+            return "the schedule did not come to it"
+        return "start() was not called; the step or epoch that calls it may not have been reached"
 
     @classmethod
     def offline_analyse(

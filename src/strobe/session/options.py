@@ -166,7 +166,7 @@ class Options:
                 continue
             if not reasons or None not in reasons:
                 told = [reason for reason in reasons if reason]
-                found[name] = "; ".join(told) or "no framework that can was imported"
+                found[name] = "; ".join(told) or "no imported framework tells it"
         return found
 
     def _asks_for(self, name: str) -> bool:

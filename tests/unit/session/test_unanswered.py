@@ -16,7 +16,7 @@ def report(**missing: str) -> Report:
 def test_nobody_can() -> None:
     asked = Options(record_shapes=True, with_flops=False)
 
-    assert asked.unanswered({}, {}) == {"record_shapes": "no framework that can was imported"}
+    assert asked.unanswered({}, {}) == {"record_shapes": "no imported framework tells it"}
 
 
 def test_one_that_can_is_enough() -> None:
