@@ -142,21 +142,18 @@ class Settings:
 
     @property
     def described(self) -> dict[str, Any]:
-        """The values as JSON has them, and the options that files depend on."""
+        """The values as JSON has them, and what files depend on besides."""
         plain = {
             name: _plain(value)
             for name, value in self.values.items()
             if name not in ("on_trace_ready", "experimental_config")
         }
-        metrics = self.values["aic_metrics"] is not AicoreMetrics.AiCoreNone
         return {
             "op_time": True,
             "profile_framework": "all",
             "profile_communication": False,
             **plain,
             "is_set_schedule": self.values["schedule"] is not None,
-            "aicore_metrics": metrics,
-            "db": ExportType.Db in self.values["export_type"],
             **{key: os.environ[name] for key, name in _POINTS.items() if os.environ.get(name)},
         }
 

@@ -39,7 +39,7 @@ DONE = "tree.json"
 """In the recording: where the files of its own tree were written."""
 
 # Options of strobe.Profiler by other names.
-_PARAMETERS = {"with_flops": "aicore_metrics"}
+_PARAMETERS = {"with_flops": "aic_metrics"}
 
 Kind = Literal["profile", "profiler"]
 
@@ -184,7 +184,6 @@ def analyse_recording(
             started_ns=content.start.wall_ns,
             stopped_ns=content.stop.wall_ns if content.stop else 0,
             analysed_from_ns=began_ns,
-            analysed_to_ns=time.time_ns(),
             metadata=json.loads(content.metadata.get(METADATA, "{}")),
         )
         try:

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import csv
 import json
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from strobe.analysis.memory import name_owners
 from strobe.reports.mindspore_tree import loading, memory, operators, steps, timeline
-from strobe.reports.mindspore_tree.files import FILES
+from strobe.reports.mindspore_tree.files import FILES, Tree, write_tree
+from strobe.reports.mindspore_tree.info import Facts
 from strobe.reports.mindspore_tree.run import Run
 from strobe.store.tables import empty
 
@@ -177,12 +179,16 @@ def test_time_of_nested_operators_counts_once() -> None:
     outer = operator("aten::linear", 0, 1000, self_ns=400)
     inner = operator("aten::addmm", 200, 600)
 
-    found = table(operators.cpu_op_type(make(outer, inner)))
+    run = make(outer, inner, operator("allreduce", 1000, 500, category="communication"))
+    found = table(operators.cpu_op_type(run))
 
     assert [(row["op_type"], row["percent"]) for row in found] == [
-        ("aten::linear", "0.4"),
-        ("aten::addmm", "0.6"),
+        ("aten::linear", "0.266667"),
+        ("aten::addmm", "0.4"),
+        ("allreduce", "0.333333"),
     ]
+    summary = json.loads(timeline.timeline_summary(run) or "")
+    assert (summary["total_time"], summary["num_of_ops"], summary["op_exe_times"]) == (0.0015, 3, 3)
 
 
 def test_shapes_are_told_in_four_ways() -> None:
@@ -203,6 +209,15 @@ def test_shapes_are_told_in_four_ways() -> None:
     }
     assert operators.dynamic_shape_info(run) is None
     assert operators.find_operators(run, ["Add", "Mul"])["Mul"] == []
+
+
+def test_what_is_no_tensor_has_no_shape() -> None:
+    types = ["float", "Scalar", "", "long int"]
+    run = make(operator("aten::add", 0, 10, shapes=[[2], [], [], []], dtypes=types))
+
+    assert (operators.cpu_framework(run) or "").split(";")[3:] == [
+        *("input_1:[2]", "input_2:NoShape", "input_3:NoShape", "input_4:[]", "\n")
+    ]
 
 
 def test_shapes_that_change_between_steps_are_dynamic() -> None:
@@ -296,6 +311,17 @@ def test_the_timeline_has_exact_times_as_text() -> None:
     assert json.loads(timeline.timeline_summary(run) or "")["max_scope_name_num"] == 2
 
 
+def test_threads_with_large_numbers_keep_their_names() -> None:
+    large = {"tid": 1_501_302_722, "lane": 0, "category": "user"}
+    run = make(*({"name": "x", "start_ns": at, "dur_ns": 10, **large} for at in (0, 5)))
+
+    trace = json.loads(timeline.trace_view(run) or "")
+
+    assert {
+        each["tid"]: each["args"]["name"] for each in trace if each["name"] == "thread_name"
+    } == {1_501_302_722: "main", 1_601_302_722: "main (overlap 1)"}
+
+
 def test_ranges_of_other_domains_are_left_out() -> None:
     ranges = [
         {"name": name, "start_ns": 0, "dur_ns": 5, "category": "user", "attributes": text}
@@ -318,6 +344,7 @@ def test_blocks_are_followed_from_their_allocation_to_their_end() -> None:
         (200, 1024**2, 2, 1, 9, 0, 1024**2),
         (400, -2048, 1, None, 9, None, 0),
         (500, 2048, 1, None, 9, 0, 2048),
+        (600, 3 * 1024**3 + 512, 3, None, 9, 0, 3 * 1024**3 + 2560),
     ]
     whole = [dict(zip(columns, row, strict=True)) for row in rows]
     schema = empty("allocations").schema
@@ -333,6 +360,7 @@ def test_blocks_are_followed_from_their_allocation_to_their_end() -> None:
         ("2", "0.300", "CPU"),
         ("1024", "N/A", "NPU:1"),
         ("2", "N/A", "CPU"),
+        ("3145728.5", "N/A", "CPU"),
     ]
     assert (memory.operator_memory_old(run) or "").splitlines()[1].endswith(",CPU,")
     assert [row["Total Allocated(MB)"] for row in table(memory.memory_record(run))][1] == "1.000000"
@@ -360,6 +388,46 @@ def test_waits_for_data_of_any_loader_are_batches() -> None:
         }
     ]
     assert loading.pipeline_raw(run) is None
+
+
+def test_waits_that_have_no_span_are_batches_too() -> None:
+    schema = empty("batches").schema
+    asked = [
+        {"loader": "Loader", "start_ns": 0, "wait_ns": 2_000_000},
+        {"loader": "Inner", "start_ns": 0, "wait_ns": 1_000_000, "outer": 0},
+    ]
+    batches = pl.DataFrame(
+        [{name: row.get(name) for name in schema} for row in asked], schema=schema
+    )
+    fetch = {"name": "fetch", "start_ns": 0, "dur_ns": 1_000_000, "category": "data_loading"}
+    run = make(fetch, batches=batches)
+
+    assert (loading.dataset_iterator(run) or "").splitlines() == [
+        "0 1 1 0 2",
+        "0 2 1 2 2",
+        "0 0 1 2 2",
+    ]
+    assert (loading.dataset(run) or "").splitlines()[1:] == [
+        *("enumerate(Loader),wait,1,2000.000,", "fetch,,1,1000.000,")
+    ]
+
+
+def test_what_is_not_asked_for_is_told_by_its_parameter(tmp_path: Path) -> None:
+    parameters = {"aic_metrics": "None", "export_type": ["text"], "op_time": True}
+    run = make(operator("aten::mm", 0, 1000, flops=4_000_000), parameters=parameters)
+    facts = Facts(strobe="0", started_ns=0, stopped_ns=0, analysed_from_ns=0)
+
+    told = write_tree(run, Tree(kind="profiler", root=tmp_path, results=tmp_path / "ms"), facts)
+
+    assert told["flops_0.txt"] == "not collected: aic_metrics is off"
+    assert told["ascend_mindspore_profiler_0.db"] == "not collected: export_type has no db"
+    assert told["operator_memory.csv"] == "not collected: profile_memory is off"
+    assert told["profiler_metadata.json"] == "not collected: nothing was added"
+    written = {path.name for path in tmp_path.rglob("*.*") if "profiler_info" not in path.name}
+    assert written == {name for name, fate in told.items() if fate == "written"}
+    info = json.loads((tmp_path / "profiler_info_0.json").read_text())
+    assert info["profiler_parameters"] == parameters
+    assert info["strobe"]["files"] == told
 
 
 def test_files_have_different_names_and_reasons() -> None:

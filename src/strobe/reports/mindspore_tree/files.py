@@ -155,10 +155,8 @@ FILES = (
         _NO_ADDRESSES,
         "profile_memory",
     ),
-    _written("flops_{rank}.txt", "old", operators.flops, _NO_FLOPS, "aicore_metrics"),
-    _written(
-        "flops_summary_{rank}.json", "old", operators.flops_summary, _NO_FLOPS, "aicore_metrics"
-    ),
+    _written("flops_{rank}.txt", "old", operators.flops, _NO_FLOPS, "aic_metrics"),
+    _written("flops_summary_{rank}.json", "old", operators.flops_summary, _NO_FLOPS, "aic_metrics"),
     _written("dynamic_shape_info_{rank}.json", "old", operators.dynamic_shape_info, _ONE_SHAPE),
     _written("dataset_{rank}.csv", "old", loading.dataset, _NO_LOADING, "profile_framework"),
     _absent("aicore_intermediate_{rank}_detail.csv", "old", _NO_DEVICE),
@@ -167,7 +165,7 @@ FILES = (
     _absent("device_queue_profiling_{rank}.txt", "old", _NOT_SUNK),
     _absent("minddata_aicpu_{rank}.txt", "old", _NOT_SUNK),
     _absent("hccl_raw_{rank}.csv", "old", _LATER, "profile_communication"),
-    _absent("ascend_cluster_analyse_{rank}.csv", "old", _LATER),
+    _absent("ascend_cluster_analyse_model-*_{rank}.csv", "old", _LATER),
     _absent("parallel_strategy_{rank}.json", "old", _LATER, "parallel_strategy"),
     _absent("rank_{rank}/memory_block.csv", "old", _LATER, "profile_memory"),
     _absent("rank_{rank}/task.csv", "old", _LATER, "profile_memory"),
@@ -178,13 +176,15 @@ FILES = (
     _absent("communication_matrix.json", "new", _LATER),
     _absent("npu_module_mem.csv", "new", _NO_DEVICE, "profile_memory"),
     _absent("l2_cache.csv", "new", _NO_DEVICE, "l2_cache"),
+    _absent("static_op_mem.csv", "new", _NO_DEVICE, "profile_memory"),
     _absent("hbm.csv", "new", _NO_DEVICE, "hbm_ddr"),
     _absent("pcie.csv", "new", _NO_DEVICE, "pcie"),
     _absent("nic.csv", "new", _NO_DEVICE, "sys_io"),
     _absent("roce.csv", "new", _NO_DEVICE, "sys_io"),
     _absent("hccs.csv", "new", _NO_DEVICE, "sys_interconnection"),
     _absent("data_preprocess.csv", "new", _NO_DEVICE),
-    _absent("ascend_mindspore_profiler_{rank}.db", "new", _LATER, "db"),
+    _absent("ascend_mindspore_profiler_{rank}.db", "new", _LATER, "export_type"),
+    _absent("communication_analyzer.db", "new", _LATER, "export_type"),
 )
 
 
@@ -219,11 +219,13 @@ def write_tree(run: Run, tree: Tree, facts: info.Facts) -> dict[str, str]:
             for path in paths:
                 path.unlink(missing_ok=True)
         told[name] = _fate(file, run, is_there=is_there)
+    told["profiler_metadata.json"] = "not collected: nothing was added"
+    if facts.metadata:
+        _put(tree.results / "profiler_metadata.json", info.profiler_metadata(facts))
+        told["profiler_metadata.json"] = "written"
     told_of = info.profiler_info(run, facts, told)
     for folder in {tree.root, tree.results}:
         _put(folder / f"profiler_info_{run.rank}.json", told_of)
-    if facts.metadata:
-        _put(tree.results / "profiler_metadata.json", info.profiler_metadata(facts))
     if tree.kind == "profiler":
         (tree.root / "container").mkdir(exist_ok=True)
     return told
@@ -238,14 +240,19 @@ def _variant(file: File, tree: Tree) -> Writer:
 
 
 def _is_asked(file: File, run: Run) -> bool:
-    return file.option is None or bool(run.parameters.get(file.option))
+    if file.option is None:
+        return True
+    if file.option == "export_type":
+        return "db" in run.parameters.get(file.option, ())
+    return run.parameters.get(file.option) not in (None, False, "None")  # the last: no metrics
 
 
 def _fate(file: File, run: Run, *, is_there: bool) -> str:
     if is_there:
         return "written"
     if not _is_asked(file, run):
-        return f"not collected: {file.option} is off"
+        off = "has no db" if file.option == "export_type" else "is off"
+        return f"not collected: {file.option} {off}"
     return f"not collected: {run.missing.get(file.option or '', file.absent)}"
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,10 +18,9 @@ class Facts:
 
     strobe: str
     started_ns: int
-    """Wall clock, as the next three; 0 where it is not known."""
+    """Wall clock, as the next two; 0 where it is not known."""
     stopped_ns: int
     analysed_from_ns: int
-    analysed_to_ns: int
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """What the user added."""
 
@@ -31,12 +31,15 @@ def profiler_metadata(facts: Facts) -> str:
 
 
 def profiler_info(run: Run, facts: Facts, files: Mapping[str, str]) -> str:
-    """How it was recorded, with the keys of all versions; what is not known is null."""
+    """How it was recorded, with the keys of all versions; what is not known is null.
+
+    To be asked for when the other files have been written: then the analysis ends.
+    """
     return json.dumps(_info(run, facts, files), indent=4)
 
 
 def _info(run: Run, facts: Facts, files: Mapping[str, str]) -> dict[str, Any]:
-    told = run.facts
+    told, analysed_to_ns = run.facts, time.time_ns()
     world = int(told.get("mindspore_world_size", told.get("world_size", 1)))
     return {
         "context_mode": told.get("mindspore_mode"),
@@ -52,7 +55,7 @@ def _info(run: Run, facts: Facts, files: Mapping[str, str]) -> dict[str, Any]:
         "profiling_start_time": facts.started_ns,
         "profiling_stop_time": facts.stopped_ns or None,
         "analyse_start_time": facts.analysed_from_ns,
-        "analyse_end_time": facts.analysed_to_ns,
+        "analyse_end_time": analysed_to_ns,
         "system_time": facts.started_ns,
         "system_cnt": None,
         "diff_time": 0,
@@ -65,7 +68,7 @@ def _info(run: Run, facts: Facts, files: Mapping[str, str]) -> dict[str, Any]:
         },
         "cann_profiler_info": {},
         "analysis_cost_time": {
-            "total_ms": (facts.analysed_to_ns - facts.analysed_from_ns) / 1e6,
+            "total_ms": (analysed_to_ns - facts.analysed_from_ns) / 1e6,
         },
         "strobe": {
             "version": facts.strobe,

@@ -18,7 +18,8 @@ _QUEUES, _USE, _BATCHES = (
 )
 
 # How sources name the wait for a batch.
-_WAIT = pl.col("name").cast(pl.String).str.starts_with("enumerate(")
+_PREFIX = "enumerate("
+_WAIT = pl.col("name").cast(pl.String).str.starts_with(_PREFIX)
 
 
 def _loaded(run: Run, name: str) -> dict[str, Any]:
@@ -58,7 +59,8 @@ def dataset_iterator(run: Run) -> str | None:
 def _waits(run: Run) -> pl.DataFrame:
     """Return when the program waited for a batch, and how long; not all have spans of it."""
     told = _loading(run).filter(_WAIT).select("start_ns", "dur_ns")
-    return run.batches.select("start_ns", dur_ns="wait_ns") if told.is_empty() else told
+    asked = run.batches.filter(pl.col("outer").is_null()).select("start_ns", dur_ns="wait_ns")
+    return asked if told.is_empty() else told
 
 
 def _loading(run: Run) -> pl.DataFrame:
@@ -142,12 +144,17 @@ def _or_none(value: float | None) -> float:
 
 
 def dataset(run: Run) -> str | None:
-    """One row per kind of work that data loading did; microseconds."""
+    """One row per kind of work that data loading did, and of waits for it; microseconds."""
     header = ("Operation", "Stage", "Occurrences", "Avg. time (us)", "Custom Info")
-    means = (
-        _loading(run)
-        .group_by(pl.col("name").cast(pl.String), maintain_order=True)
-        .agg(calls=pl.len(), mean_ns=pl.mean("dur_ns"))
+    work = _loading(run).select(pl.col("name").cast(pl.String), "dur_ns")
+    if not work["name"].str.starts_with(_PREFIX).any():
+        loader = pl.col("loader").cast(pl.String)
+        waits = run.batches.filter(pl.col("outer").is_null()).select(
+            name=pl.format("{}{})#wait", pl.lit(_PREFIX), loader), dur_ns="wait_ns"
+        )
+        work = pl.concat([waits, work])
+    means = work.group_by("name", maintain_order=True).agg(
+        calls=pl.len(), mean_ns=pl.mean("dur_ns")
     )
     rows = []
     for name, calls, mean_ns in means.iter_rows():

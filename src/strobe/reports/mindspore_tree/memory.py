@@ -63,7 +63,7 @@ def operator_memory(run: Run) -> str | None:
     """One row per block that an operator allocated; N/A for what was not freed."""
     rows = [
         (
-            *(row["owner"], f"{row['bytes'] / 1024:.6g}", _time(run, row["start_ns"])),
+            *(row["owner"], _kb(row["bytes"]), _time(run, row["start_ns"])),
             *(_time(run, row["end_ns"]), "N/A", _lasted(row), "N/A"),
             *(_mb(row["allocated_bytes"]), _mb(row["reserved_bytes"]), _mb(row["allocated_bytes"])),
             *_freed(row, "freed_allocated_bytes", "freed_reserved_bytes", "freed_allocated_bytes"),
@@ -80,7 +80,7 @@ def operator_memory_old(run: Run) -> str | None:
         (
             *(
                 row["owner"],
-                f"{row['bytes'] / 1024:.6g}",
+                _kb(row["bytes"]),
                 _time(run, row["start_ns"]),
                 _lasted(row),
             ),
@@ -103,6 +103,10 @@ def _time(run: Run, ns: int | None) -> str:
 
 def _lasted(row: dict[str, Any]) -> str:
     return "N/A" if row["end_ns"] is None else in_units(row["end_ns"] - row["start_ns"], _US, 3)
+
+
+def _kb(size_bytes: int) -> str:
+    return f"{size_bytes / 1024:.10f}".rstrip("0").rstrip(".")  # exactly
 
 
 def _mb(size_bytes: int | None) -> str:

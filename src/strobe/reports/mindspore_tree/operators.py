@@ -58,7 +58,7 @@ def cpu_op_type(run: Run) -> str | None:
     steps = max(1, run.steps.height)
     rows = [
         (
-            *(row["type"], row["calls"], f"{row['calls'] / steps:.6g}"),
+            *(row["type"], row["calls"], f"{row['calls'] / steps:.6f}".rstrip("0").rstrip(".")),
             f"{row['total_ns'] / _MS:.6f}",
             f"{row['total_ns'] / row['calls'] / _MS:.6g}",
             "" if row["share"] is None else f"{row['share']:.6g}",

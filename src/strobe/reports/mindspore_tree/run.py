@@ -27,6 +27,7 @@ from strobe.analysis.words import distinct_rows
 from strobe.errors import UsageError
 
 _HOST_WORK = ("operator", "communication")
+_NO_TENSORS = ("", "Scalar", "ScalarList")  # among the types of PyTorch's inputs
 _NUMBER = r"\.\d+$"  # that XLA gives to the second operator of a kind: dot.1
 
 
@@ -107,7 +108,9 @@ class Run:
             shapes=told("shapes"),
             dtypes=told("dtypes"),
         )
-        return kind, described, rows
+        pairs = described.select("shapes", "dtypes").iter_rows()
+        shapes = pl.Series([_of_tensors(*pair) for pair in pairs], dtype=pl.String)
+        return kind, described.with_columns(shapes=shapes), rows
 
     @cached_property
     def work(self) -> pl.DataFrame:
@@ -147,6 +150,18 @@ class Run:
         names = {"torch": "PyTorch", "jax": "JAX", "paddle": "Paddle"}
         found = [name for key, name in names.items() if f"{key}_path" in self.facts]
         return found[0] if found and "mindspore_path" not in self.facts else "MindSpore"
+
+
+def _of_tensors(shapes: str | None, dtypes: str | None) -> str | None:
+    """Return shapes with null for what is no tensor: PyTorch gives it that of a scalar one."""
+    if not shapes or not dtypes:
+        return shapes
+    types = json.loads(dtypes)
+    known = [
+        None if place < len(types) and types[place] in _NO_TENSORS else shape
+        for place, shape in enumerate(json.loads(shapes))
+    ]
+    return json.dumps(known)
 
 
 def _told(attributes: pl.Series) -> Callable[[str], pl.Expr]:

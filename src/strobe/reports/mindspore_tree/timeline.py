@@ -269,16 +269,24 @@ def _frame(union: Union) -> pl.DataFrame:
 
 
 def _metadata(events: pl.DataFrame, names: Mapping[tuple[int, int], str]) -> Iterator[str]:
-    for pid in events["pid"].unique().sort().to_list():
+    pids = events["pid"].unique().sort().to_list()
+    for pid in pids:
         yield _head("process_name", pid, 0, name=_PROCESSES[pid])
         yield _head("process_sort_index", pid, 0, sort_index=pid)
-        labels = "NPU" if pid in (_DEVICES, _OVERLAP) else "CPU"
+        labels = "NPU" if pid == _DEVICES or (pid == _OVERLAP and _DEVICES in pids) else "CPU"
         yield _head("process_labels", pid, 0, labels=labels)
     for pid, tid in _tracks(events)[1].iter_rows():
-        number, first = divmod(tid, _FURTHER)
-        name = names[pid, first] + (f" (overlap {number})" if number else "")
-        yield _head("thread_name", pid, tid, name=name)
+        yield _head("thread_name", pid, tid, name=_name_of(pid, tid, names))
         yield _head("thread_sort_index", pid, tid, sort_index=0 if tid == _STEPS else tid)
+
+
+def _name_of(pid: int, tid: int, names: Mapping[tuple[int, int], str]) -> str:
+    """Return the name of a thread, or of one that goes with it; some have large numbers."""
+    for number in itertools.count():
+        name = names.get((pid, tid - number * _FURTHER))
+        if name is not None:
+            return f"{name} (overlap {number})" if number else name
+    raise AssertionError
 
 
 def _tracks(events: pl.DataFrame) -> tuple[NDArray[np.int64], pl.DataFrame]:
@@ -327,17 +335,17 @@ def _microseconds(ns: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
 
 
 def timeline_summary(run: Run) -> str | None:
-    """How much the timeline holds; milliseconds."""
-    work = run.work
+    """How much the timeline holds, of kernels or, without any, of operators; milliseconds."""
+    kernels = run.spans.filter(pl.col("category").cast(pl.String) == "kernel")
+    work = run.operators if kernels.is_empty() else kernels
     if work.is_empty():
         return None
-    streams = work.select("device", "stream", "lane").unique().height
     slashes = run.kinds["name"].str.count_matches("/", literal=True).max()
     return as_json(
         {
-            "total_time": int(work["dur_ns"].sum()) / 1e6,
-            "num_of_streams": streams,
-            "num_of_ops": run.kinds["name"].n_unique() or work["name"].n_unique(),
+            "total_time": int(work["self_ns"].sum()) / 1e6,
+            "num_of_streams": work["lane"].n_unique(),
+            "num_of_ops": work["name"].n_unique(),
             "op_exe_times": work.height,
             "max_scope_name_num": slashes or 0,
         },
