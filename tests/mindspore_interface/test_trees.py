@@ -75,7 +75,7 @@ def test_profiler_leaves_the_tree_of_a_single_card(program: Program) -> None:
         told = info["strobe"]["files"]
         assert {name for name, fate in told.items() if fate == "written"} == {
             *(OLD_FILES - {"profiler_info_0.json"}),
-            *("trace_view.json", "step_trace_time.csv", "dataset.csv"),
+            *("trace_view.json", "step_trace_time.csv", "dataset.csv", "profiler_metadata.json"),
         }
         assert told["operator_memory_0.csv"] == "not collected: profile_memory is off"
         assert "Ascend device" in told["aicore_intermediate_0_detail.csv"]
