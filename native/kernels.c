@@ -252,6 +252,16 @@ static Outcome nest_rows(Spans *spans, int64_t *parent, int64_t *self_ns) {
   return outcome;
 }
 
+// The first three columns of those that take spans.
+static Spans spans_of(const Buffers *buffers) {
+  return (Spans){
+      .rows = buffers->views[0].shape[0],
+      .lane = buffers->views[0].buf,
+      .start_ns = buffers->views[1].buf,
+      .end_ns = buffers->views[2].buf,
+  };
+}
+
 static const Column kNestColumns[kColumns] = {
     {"lane", 4, kRead, true},    {"start_ns", 8, kRead, true}, {"end_ns", 8, kRead, true},
     {"parent", 8, kWrite, true}, {"self_ns", 8, kWrite, true},
@@ -263,12 +273,7 @@ static PyObject *nest(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
   if (!acquire("nest", kNestColumns, args, nargs, &buffers)) {
     return NULL;
   }
-  Spans spans = {
-      .rows = buffers.views[0].shape[0],
-      .lane = buffers.views[0].buf,
-      .start_ns = buffers.views[1].buf,
-      .end_ns = buffers.views[2].buf,
-  };
+  Spans spans = spans_of(&buffers);
   PyThreadState *state = PyEval_SaveThread();
   Outcome outcome = nest_rows(&spans, buffers.views[3].buf, buffers.views[4].buf);
   PyEval_RestoreThread(state);
@@ -357,12 +362,7 @@ static PyObject *cover(PyObject *module, PyObject *const *args, Py_ssize_t nargs
   if (!acquire("cover", kCoverColumns, args, nargs, &buffers)) {
     return NULL;
   }
-  Spans spans = {
-      .rows = buffers.views[0].shape[0],
-      .lane = buffers.views[0].buf,
-      .start_ns = buffers.views[1].buf,
-      .end_ns = buffers.views[2].buf,
-  };
+  Spans spans = spans_of(&buffers);
   PyThreadState *state = PyEval_SaveThread();
   Outcome outcome =
       cover_rows(&spans, buffers.views[3].buf, buffers.views[4].buf, buffers.views[4].shape[0]);
