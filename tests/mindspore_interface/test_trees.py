@@ -328,6 +328,39 @@ def test_the_variable_is_obeyed_under_strobe_run(program: Program) -> None:
     assert list((program.folder / "ours").iterdir())
 
 
+LAUNCHER = """
+import os, subprocess, sys
+
+assert "MS_PROFILER_OPTIONS" not in os.environ  # MindSpore, which msrun imports, would obey it
+ranks = [{"MS_ROLE": "MS_WORKER", "RANK_ID": str(rank), "RANK_SIZE": "2"} for rank in range(2)]
+for variables in ({"MS_ROLE": "MS_SCHED"}, *ranks):
+    subprocess.run([sys.executable, *sys.argv[1:]], env={**os.environ, **variables}, check=True)
+"""
+
+
+def test_the_variable_is_for_the_ranks_of_a_launcher(program: Program) -> None:
+    (program.folder / "msrun").write_text(LAUNCHER)
+    script = program.write(
+        TRAINING.replace("strobe.mindspore as ms", "strobe")
+        + "assert not any('MS_PROFILER' in name for name in os.environ)\nstep()\n"
+    )
+    options = {"start": True, "output_path": str(program.output), "memory": False}
+    command = [sys.executable, program.folder / "msrun", script, program.output]
+    done = subprocess.run(
+        [sys.executable, "-m", "strobe", "run", "--", *command],
+        env={**os.environ, "MS_PROFILER_OPTIONS": json.dumps(options)},
+        cwd=program.folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert names(program.output) == {"rank_0", "rank_1"}
+    for rank in range(2):
+        root = program.output / f"rank_{rank}" / "profiler"
+        assert (root / f"cpu_op_type_info_{rank}.csv").exists()
+
+
 def test_options_of_strobe_run_are_not_for_their_profiler(program: Program) -> None:
     script = program.write("")
     done = subprocess.run(

@@ -17,7 +17,7 @@ from typer.core import TyperCommand
 
 from strobe.errors import CommandError, UsageError
 from strobe.session.environment import VARIABLE, check_options, read_options
-from strobe.session.hook import IMPORT_VARIABLE
+from strobe.session.hook import IMPORT_VARIABLE, MINDSPORE_VARIABLE
 from strobe.session.program import find_program
 
 # What is imported before the program: the interface that obeys this variable, and what puts that
@@ -182,7 +182,9 @@ def run(
     if mindspore:
         _require_hook()
         _refuse_options(options, output)
-        _become(_command(program), {VARIABLE: None, IMPORT_VARIABLE: _REPLACE})
+        _become(
+            _command(program), {VARIABLE: None, **_mindspore_variables(), IMPORT_VARIABLE: _REPLACE}
+        )
     outer = _outer_options()
     if output or "output" not in outer:
         options["output"] = str((output or Path("strobe_data")).absolute())
@@ -193,10 +195,15 @@ def run(
         message = f"run: {error}"
         raise CommandError(message, exit_code=2) from None
     _require_hook()
-    variables = {VARIABLE: json.dumps(options)}
-    if os.environ.get(_MINDSPORE_OPTIONS):
-        variables[IMPORT_VARIABLE] = _FACADE
-    _become(_command(program), variables)
+    _become(_command(program), {VARIABLE: json.dumps(options), **_mindspore_variables()})
+
+
+def _mindspore_variables() -> dict[str, str | None]:
+    """What MS_PROFILER_OPTIONS says is for us to obey, and not for MindSpore in a launcher."""
+    text = os.environ.get(_MINDSPORE_OPTIONS)
+    if not text:
+        return {}
+    return {_MINDSPORE_OPTIONS: None, MINDSPORE_VARIABLE: text, IMPORT_VARIABLE: _FACADE}
 
 
 def _refuse_options(options: Mapping[str, Any], output: Path | None) -> None:

@@ -15,6 +15,7 @@ from strobe.mindspore._profile import Lifecycle
 from strobe.mindspore._settings import PROFILER, Settings, settle, suggest
 from strobe.record.messages import show
 from strobe.session import mindspore_tree
+from strobe.session.hook import MINDSPORE_VARIABLE
 
 VARIABLE = "MS_PROFILER_OPTIONS"
 
@@ -40,17 +41,18 @@ class EnvProfiler:
     @classmethod
     def init_profiler(cls) -> None:
         """Do what the variable says, once; nothing that is wrong with it stops the program."""
-        text = os.environ.get(VARIABLE)
+        moved = os.environ.pop(MINDSPORE_VARIABLE, None)  # by `strobe run`
+        text = moved or os.environ.get(VARIABLE)
         if not text or cls.profiler is not None:
             return
-        if "mindspore" in sys.modules:
+        if "mindspore" in sys.modules and not moved:
             if read(text, quietly=True) is not None:
                 show(
                     f"{VARIABLE} is obeyed by MindSpore, which was imported first; import "
                     "strobe.mindspore before it to have it obeyed by strobe"
                 )
             return
-        del os.environ[VARIABLE]  # neither MindSpore nor child processes start another one
+        os.environ.pop(VARIABLE, None)  # neither MindSpore nor child processes start another one
         found = read(text)
         if found is None:
             return

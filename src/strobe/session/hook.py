@@ -32,6 +32,9 @@ _OPTIONS_VARIABLE = "STROBE_OPTIONS"
 _PARENT_VARIABLE = "STROBE_PARENT"
 # Modules that are imported before the program: `strobe run` names the interfaces it is to have.
 IMPORT_VARIABLE = "STROBE_IMPORT"
+# Where `strobe run` puts what MS_PROFILER_OPTIONS says, for strobe.mindspore: launchers import
+# MindSpore too, which would obey it.
+MINDSPORE_VARIABLE = "STROBE_MS_PROFILER_OPTIONS"
 
 # They start the processes that do the work; our own command line is one.
 _LAUNCHERS = {
@@ -97,9 +100,12 @@ def _follow_stacks() -> None:
 
 
 def _import() -> None:
-    """Import what was named, but not into programs that only start others."""
+    """Import what was named, but not into programs that only start others.
+
+    MindSpore's scheduler runs the program too: with interfaces of ours, which record nothing there.
+    """
     program = find_program()
-    if is_launcher(program) or is_helper(program):
+    if is_launcher(program) or (is_helper(program) and not _is_scheduler()):
         return
     for name in filter(None, os.environ.get(IMPORT_VARIABLE, "").split(",")):
         import_module(name)
@@ -125,9 +131,13 @@ def is_launcher(program: Program) -> bool:
 
 def is_helper(program: Program) -> bool:
     """Say whether the program belongs to multiprocessing, or is a scheduler without work."""
-    if os.environ.get("MS_ROLE") == "MS_SCHED":
+    if _is_scheduler():
         return True
     return program.kind == "code" and _HELPER.match(program.text) is not None
+
+
+def _is_scheduler() -> bool:
+    return os.environ.get("MS_ROLE") == "MS_SCHED"
 
 
 def _start() -> None:
