@@ -460,6 +460,26 @@ except (RuntimeError, ValueError, IndexError) as error:
     assert phases["ApplyMomentum"] == {"optimizer"}
 
 
+def test_a_window_has_what_was_asked_for_in_it(mindspore: Program) -> None:
+    """In PyNative mode operators run when they may, and nobody here waits for them."""
+    run(
+        mindspore,
+        """
+ms.set_context(mode=ms.PYNATIVE_MODE)
+x = Tensor(np.ones((800, 800), np.float32))
+ops.matmul(x, x).asnumpy()
+plan = strobe.schedule(wait=0, warmup=0, active=1, repeat=3)
+with strobe.Profiler(output=OUT, schedule=plan) as profiler:
+    for calls in (2, 3, 4, 5):
+        for _ in range(calls):
+            ops.matmul(x, x)  # takes longer than to ask for it
+        profiler.step()
+""",
+    )
+    found = [count(operators(mindspore, path))["MatMul"] for path in mindspore.recordings()]
+    assert sorted(found) == [2, 3, 4]
+
+
 def test_a_window_is_bounded(mindspore: Program) -> None:
     """Even where the program calls nothing: what MindSpore holds must not grow for ever."""
     run(

@@ -188,6 +188,15 @@ def raise_kept() -> None:
         raise error
 
 
+def settle() -> None:
+    """A window is to end: let the sources wait for what the program has asked for in it."""
+    with _process.lock:
+        for source in _process.attached.values() if _process.windows else ():
+            wait = getattr(source, "settle", None)
+            if wait is not None:
+                _try(source.name, wait)
+
+
 def raised(error: BaseException | None) -> None:
     """An error leaves a profiler's block: tell the sources that look for some."""
     with _process.lock:

@@ -66,8 +66,7 @@ class CpuSession:
         """Start it. Raises StateError while the user's own is active, CaptureError without one."""
         refuse_if_active()
         self.folder.mkdir()
-        if wants.shapes:
-            wait_for_operators()  # what the program asked for before is not of this window
+        wait_for_operators()  # what the program asked for before is not of this window
         try:
             profiler = _cpu_profiler()
             profiler.init(str(self.folder))

@@ -17,7 +17,7 @@ from strobe.record.source import Report, Wants, announce_trace
 from strobe.sources.bounds import most_seconds
 from strobe.sources.mindspore import graphs, hooks, pipeline
 from strobe.sources.mindspore.dispatch import Dispatch
-from strobe.sources.mindspore.session import CpuSession, DeviceSession
+from strobe.sources.mindspore.session import CpuSession, DeviceSession, wait_for_operators
 
 SECONDS_VARIABLE = "STROBE_MINDSPORE_SECONDS"
 """MindSpore keeps all that it records of a window in memory."""
@@ -84,6 +84,12 @@ class MindSporeSource:
                 return
             self._pause()
             self._resume(wants, log)
+
+    def settle(self) -> None:
+        """A window is to end: in PyNative mode what was asked for in it may still wait."""
+        with self._lock:
+            if isinstance(self._session, CpuSession):
+                wait_for_operators()
 
     def close(self, log: Path, remaining: Wants | None) -> Report:
         """Stop, and go on for the windows that are still open."""
