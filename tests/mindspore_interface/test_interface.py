@@ -173,6 +173,16 @@ def handler_of_theirs() -> Any:
         (lambda: ms.tensorboard_trace_handler(3), TypeError, "must be a path"),
         (lambda: ms.tensorboard_trace_handler("x", "w" * 226), ValueError, "1 to 225"),
         (lambda: ms.mstx.mark(3), TypeError, "must be a str"),
+        (
+            lambda: ms.profile(start_profile=False).add_metadata("k", 1),
+            TypeError,
+            "value must be a str",
+        ),
+        (
+            lambda: ms.profile(start_profile=False).add_metadata_json("k", "NaN"),
+            ValueError,
+            "value is no JSON",
+        ),
         (lambda: ms.analyse("x", max_process_number=0), ValueError, "must be 1 or more"),
         (lambda: ms.analyse("x", step_list=[1, 3]), ValueError, "consecutive integers"),
         (lambda: ms.analyse("x", step_list=[0, 1]), ValueError, "counted from 1"),

@@ -230,8 +230,9 @@ def test_metadata_is_kept_and_checked(tmp_path: Path) -> None:
     profiler.add_metadata_json("config", json.dumps({"layers": [1, 2]}))
     with pytest.raises(strobe.UsageError, match="value must be a str"):
         profiler.add_metadata("x", 1)  # type: ignore[arg-type]
-    with pytest.raises(strobe.UsageError, match="is no JSON"):
-        profiler.add_metadata_json("y", "{")
+    for wrong in ("{", "NaN", "1e999", "[" * 100_000):
+        with pytest.raises(strobe.UsageError, match="is no JSON"):
+            profiler.add_metadata_json("config", wrong)
     with profiler:
         pass
 

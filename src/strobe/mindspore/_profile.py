@@ -3,17 +3,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from strobe.errors import StateError, UsageError
+from strobe.errors import StateError
 from strobe.mindspore._handler import TraceHandler
 from strobe.mindspore._recorder import Recorder
 from strobe.mindspore._settings import PROFILE, Settings, settle
 from strobe.record.messages import show
 from strobe.session import mindspore_offline, mindspore_tree
+from strobe.session.profiler import read_json
 
 
 class Lifecycle:
@@ -64,24 +64,13 @@ class Lifecycle:
 
     def add_metadata(self, key: str, value: str) -> None:
         """Keep a fact in profiler_metadata.json; raises TypeError if one is no str."""
-        for name, text in (("key", key), ("value", value)):
-            if not isinstance(text, str):
-                message = f"add_metadata({name}={text!r}): {name} must be a str"
-                raise TypeError(message)
+        _require_text("add_metadata", key=key, value=value)
         self._recorder.add(key, value)
 
     def add_metadata_json(self, key: str, value: str) -> None:
         """Keep a fact that is JSON text; raises TypeError or ValueError if it is not."""
-        for name, text in (("key", key), ("value", value)):
-            if not isinstance(text, str):
-                message = f"add_metadata_json({name}={text!r}): {name} must be a str"
-                raise TypeError(message)
-        try:
-            content = json.loads(value)
-        except ValueError as error:
-            message = f"add_metadata_json({key!r}, value={value!r}): value is no JSON ({error})"
-            raise UsageError(message) from None
-        self._recorder.add(key, content)
+        _require_text("add_metadata_json", key=key, value=value)
+        self._recorder.add(key, read_json(key, value))
 
     def __enter__(self) -> Any:
         """Start, unless it was started when it was made."""
@@ -121,6 +110,13 @@ class Lifecycle:
             handler.folder, handler.worker, declaration, self._recorder.place
         )
         mindspore_offline.start_analysis([recording], {"root": str(found.path.parent.parent)})
+
+
+def _require_text(caller: str, **texts: object) -> None:
+    for name, text in texts.items():
+        if not isinstance(text, str):
+            message = f"{caller}({name}={text!r}): {name} must be a str"
+            raise TypeError(message)
 
 
 class Profile(Lifecycle):

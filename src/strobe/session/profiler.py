@@ -231,13 +231,9 @@ class Profiler:
 
     def add_metadata_json(self, key: str, value: str) -> None:
         """Keep a fact that is JSON text; raises UsageError if it is not."""
+        if isinstance(value, str):
+            read_json(key, value)
         self.add_metadata(key, value)
-        try:
-            json.loads(value)
-        except ValueError as error:
-            del self._metadata[key]
-            message = f"add_metadata_json({key!r}, value={value!r}): value is no JSON ({error})"
-            raise UsageError(message) from None
 
     @property
     def is_started(self) -> bool:
@@ -404,6 +400,17 @@ class Profiler:
         if text not in self._warned:
             self._warned.add(text)
             show(text)
+
+
+def read_json(key: object, value: str) -> Any:
+    """Return what the JSON text of add_metadata_json() says; raises UsageError if it is none."""
+    try:
+        content = json.loads(value)
+        json.dumps(content, allow_nan=False)  # loads() takes NaN and infinities, which are no JSON
+    except (ValueError, RecursionError) as error:
+        message = f"add_metadata_json({key!r}, value={value[:80]!r}): value is no JSON ({error})"
+        raise UsageError(message) from None
+    return content
 
 
 class _Request:
