@@ -350,6 +350,7 @@ def test_files_of_a_pipeline_are_cut_to_their_window(tmp_path: Path) -> None:
     (tmp_path / "dataset_iterator_profiling_0.txt").write_text("0 0 1 5 150\n0 0 2 6 250\n")
 
     whole = minddata.read_window(tmp_path)
+    step = minddata.read_window(tmp_path, 150_900_000, 250_900_000)
     (tmp_path / "window.json").write_text("200")
     cut = minddata.read_window(tmp_path)
 
@@ -361,3 +362,8 @@ def test_files_of_a_pipeline_are_cut_to_their_window(tmp_path: Path) -> None:
     kept = json.loads(cut["pipeline_profiling.json"])["op_info"][0]
     assert (kept["children"], kept["metrics"]["output_queue"]["size"]) == ([1], [4, 5])
     assert cut["dataset_iterator_profiling.txt"] == b"0 0 2 6 250\n"
+    assert json.loads(step["minddata_cpu_utilization.json"])["time_stamp"] == [200]
+    assert json.loads(step["pipeline_profiling.json"])["op_info"][0]["metrics"] == {
+        "output_queue": {"length": 16, "size": [4]}
+    }
+    assert step["dataset_iterator_profiling.txt"] == b"0 0 1 5 150\n"  # got when the step began

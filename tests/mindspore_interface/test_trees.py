@@ -183,6 +183,9 @@ time.sleep(600)
     (recording,) = (root / "FRAMEWORK").glob("op_range_0-*")
     assert (recording / "log").is_dir()
     assert json.loads((root / "step_trace_point_info_0.json").read_text()) == points
+    info = json.loads((root / "profiler_info_0.json").read_text())
+    assert info["profiling_stop_time"] is None
+    assert "ended without stop()" in info["strobe"]["files"]["minddata_pipeline_raw_0.csv"]
     whole = {
         path.name: path.read_bytes() for path in root.glob("*_*.*") if "info_0" not in path.name
     }

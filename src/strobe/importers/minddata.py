@@ -21,6 +21,7 @@ from strobe.importers.events import Allocations, Counters, Events
 
 _QUEUES, _USE = "pipeline_profiling_*.json", "minddata_cpu_utilization_*.json"
 _WINDOW = "window.json"
+_NEVER_MS = 1 << 62
 
 
 def read(path: Path) -> Events:
@@ -66,14 +67,18 @@ def read(path: Path) -> Events:
     )
 
 
-def read_window(path: Path) -> dict[str, bytes]:
+def read_window(
+    path: Path, start_ns: int | None = None, end_ns: int | None = None
+) -> dict[str, bytes]:
     """Return the files of one directory, by their names without the rank, cut to its window.
 
-    What was sampled before the window is left out of them; a damaged file is as it is.
+    What was sampled before the window, before `start_ns` or from `end_ns` on is left out of them; a
+    damaged file is as it is. Their times are milliseconds, and so are the bounds.
     """
-    begun_ms = _begun_ns(path) // 1_000_000
+    begun_ms = max(_begun_ns(path), start_ns or 0) // 1_000_000
+    ended_ms = _NEVER_MS if end_ns is None else end_ns // 1_000_000
     times = _load(path, _USE).get("time_stamp", [])
-    before = sum(ms < begun_ms for ms in times)
+    kept = slice(sum(ms < begun_ms for ms in times), sum(ms < ended_ms for ms in times))
     found = {}
     for file in sorted(path.iterdir()):
         stem, _, rank = file.stem.rpartition("_")
@@ -82,9 +87,9 @@ def read_window(path: Path) -> dict[str, bytes]:
         content = file.read_bytes()
         if file.suffix == ".txt":
             lines = content.splitlines(keepends=True)
-            content = b"".join(line for line in lines if _time_ms(line) >= begun_ms)
-        elif before:
-            content = json.dumps(_without(json.loads(content), before, len(times))).encode()
+            content = b"".join(line for line in lines if begun_ms <= _time_ms(line) < ended_ms)
+        elif kept != slice(0, len(times)):
+            content = json.dumps(_cut(json.loads(content), kept, len(times))).encode()
         found[stem + file.suffix] = content
     return found
 
@@ -94,19 +99,19 @@ def _time_ms(line: bytes) -> int:
     return int(fields[4]) if len(fields) > 4 and fields[4].isdigit() else 0
 
 
-def _without(content: Any, before: int, samples: int) -> Any:
-    """Return samples without the first ones; some are taken twice as often."""
+def _cut(content: Any, kept: slice, samples: int) -> Any:
+    """Return some of the samples; there are lists that have two of each."""
     if isinstance(content, dict):
         return {
-            key: value if key == "children" else _without(value, before, samples)
+            key: value if key == "children" else _cut(value, kept, samples)
             for key, value in content.items()
         }
     if not isinstance(content, list):
         return content
     if content and all(isinstance(value, (int, float)) for value in content):
         often, rest = divmod(len(content), samples)
-        return content[before * often :] if not rest else content
-    return [_without(value, before, samples) for value in content]
+        return content[kept.start * often : kept.stop * often] if not rest else content
+    return [_cut(value, kept, samples) for value in content]
 
 
 def _begun_ns(path: Path) -> int:

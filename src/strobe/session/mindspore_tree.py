@@ -236,7 +236,7 @@ def _gather(
     step_list: Sequence[int] | None,
 ) -> Run:
     from strobe.analysis.memory import name_owners
-    from strobe.reports.mindspore_tree.run import Run, clip
+    from strobe.reports.mindspore_tree.run import Run, clip, step_bounds
     from strobe.session.recording import Recording
 
     opened = Recording(recording)
@@ -251,19 +251,21 @@ def _gather(
         "instants": opened.instants().collect(),
         "batches": opened.batches().collect(),
     }
+    clipped = clip(frames, step_list)
+    bounds = step_bounds(clipped["steps"]) if step_list else (None, None)
     return Run(
-        **clip(frames, step_list),
+        **clipped,
         facts=facts,
         parameters=declared.parameters,
         missing={**missing, **declared.missing},
         lanes=dict(lanes.iter_rows()),
-        pipeline=_read_pipeline(tables),
+        pipeline=_read_pipeline(tables, *bounds),
         rank=int(facts.get("mindspore_rank") or facts.get("rank") or 0),
         pretty=pretty,
     )
 
 
-def _read_pipeline(tables: Path) -> Mapping[str, bytes]:
+def _read_pipeline(tables: Path, start_ns: int | None, end_ns: int | None) -> Mapping[str, bytes]:
     """Return what MindData saved, by the names of its files without their rank.
 
     Of several pipelines the last one, which may have been sampled before the recording too.
@@ -272,7 +274,7 @@ def _read_pipeline(tables: Path) -> Mapping[str, bytes]:
 
     found: dict[str, bytes] = {}
     for folder in sorted(tables.glob(places.ORIGINALS)):
-        found |= read_window(folder)
+        found |= read_window(folder, start_ns, end_ns)
     return found
 
 

@@ -415,7 +415,7 @@ def test_waits_that_have_no_span_are_batches_too() -> None:
 def test_what_is_not_asked_for_is_told_by_its_parameter(tmp_path: Path) -> None:
     parameters = {"aic_metrics": "None", "export_type": ["text"], "op_time": True}
     run = make(operator("aten::mm", 0, 1000, flops=4_000_000), parameters=parameters)
-    facts = Facts(strobe="0", started_ns=0, stopped_ns=0, analysed_from_ns=0)
+    facts = Facts(strobe="0", started_ns=0, stopped_ns=1, analysed_from_ns=0)
 
     told = write_tree(run, Tree(kind="profiler", root=tmp_path, results=tmp_path / "ms"), facts)
 

@@ -37,6 +37,7 @@ _ONE_SHAPE = (
     "no operator's inputs changed their shapes from step to step, or shapes were not recorded"
 )
 _NOT_SUNK = "data was not sunk into a device"
+_KILLED = "the program ended without stop(), and what a framework held until then is lost"
 _LATER = "strobe does not write this file yet"
 
 
@@ -218,7 +219,7 @@ def write_tree(run: Run, tree: Tree, facts: info.Facts) -> dict[str, str]:
         if not is_there:
             for path in paths:
                 path.unlink(missing_ok=True)
-        told[name] = _fate(file, run, is_there=is_there)
+        told[name] = _fate(file, run, is_there=is_there, was_stopped=bool(facts.stopped_ns))
     told["profiler_metadata.json"] = "not collected: nothing was added"
     if facts.metadata:
         _put(tree.results / "profiler_metadata.json", info.profiler_metadata(facts))
@@ -247,13 +248,16 @@ def _is_asked(file: File, run: Run) -> bool:
     return run.parameters.get(file.option) not in (None, False, "None")  # the last: no metrics
 
 
-def _fate(file: File, run: Run, *, is_there: bool) -> str:
+def _fate(file: File, run: Run, *, is_there: bool, was_stopped: bool) -> str:
     if is_there:
         return "written"
     if not _is_asked(file, run):
         off = "has no db" if file.option == "export_type" else "is off"
         return f"not collected: {file.option} {off}"
-    return f"not collected: {run.missing.get(file.option or '', file.absent)}"
+    reason = run.missing.get(file.option or "", file.absent)
+    if file.write is not None and not was_stopped:
+        reason = f"{reason}; {_KILLED}"
+    return f"not collected: {reason}"
 
 
 def _paths(file: File, tree: Tree, rank: int) -> Iterator[Path]:

@@ -196,8 +196,7 @@ def clip(run: Mapping[str, Any], step_list: Sequence[int] | None) -> dict[str, A
         shown = list(step_list) if len(step_list) < 9 else f"[{step_list[0]}, ..., {step_list[-1]}]"
         message = f"step_list={shown}: there is no {error} collected steps; they are counted from 1"
         raise UsageError(message) from None
-    start_ns = int(chosen["start_ns"][0])
-    end_ns = int((chosen["start_ns"] + chosen["dur_ns"])[-1])
+    start_ns, end_ns = step_bounds(chosen)
     return {
         **run,
         "steps": chosen,
@@ -207,6 +206,11 @@ def clip(run: Mapping[str, Any], step_list: Sequence[int] | None) -> dict[str, A
         "instants": clip_points(run["instants"], start_ns, end_ns),
         "batches": clip_points(run["batches"], start_ns, end_ns),
     }
+
+
+def step_bounds(steps: pl.DataFrame) -> tuple[int, int]:
+    """Return when the first of some steps began, and when the last one ended."""
+    return int(steps["start_ns"][0]), int((steps["start_ns"] + steps["dur_ns"])[-1])
 
 
 def as_csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
