@@ -429,6 +429,11 @@ def test_what_is_not_asked_for_is_told_by_its_parameter(tmp_path: Path) -> None:
     assert info["profiler_parameters"] == parameters
     assert info["strobe"]["files"] == told
 
+    device = make(*TWO_STEPS, parameters={"op_time": True, "activities": ["NPU"]})
+    told = write_tree(device, Tree(kind="profile", root=tmp_path, results=tmp_path), facts)
+    assert told["cpu_op_detail_info_0.csv"] == "not collected: activities has no CPU"
+    assert told["dataset.csv"] == "not collected: profile_framework is off"
+
 
 def test_files_have_different_names_and_reasons() -> None:
     names = [file.name for file in FILES]

@@ -41,6 +41,10 @@ _KILLED = "the program ended without stop(), and what a framework held until the
 _LATER = "strobe does not write this file yet"
 
 
+# Parameters whose files hold what the host did.
+_OF_THE_HOST = ("op_time", "profile_framework")
+
+
 @dataclass(frozen=True, kw_only=True)
 class File:
     """One file. `name` has {rank} in it where the rank is part of the name."""
@@ -77,7 +81,7 @@ FILES = (
     ),
     _written("operator_memory.csv", "new", memory.operator_memory, _NO_ADDRESSES, "profile_memory"),
     _written("memory_record.csv", "new", memory.memory_record, _NO_MEMORY, "profile_memory"),
-    _written("dataset.csv", "new", loading.dataset, _NO_LOADING),
+    _written("dataset.csv", "new", loading.dataset, _NO_LOADING, "profile_framework"),
     _written(
         "minddata_pipeline_raw_{rank}.csv",
         "both",
@@ -147,7 +151,11 @@ FILES = (
         "ascend_timeline_summary_{rank}.json", "old", timeline.timeline_summary, _NO_OPERATORS
     ),
     _written(
-        "output_timeline_data_{rank}.txt", "old", timeline.output_timeline_data, _NO_OPERATORS
+        "output_timeline_data_{rank}.txt",
+        "old",
+        timeline.output_timeline_data,
+        _NO_OPERATORS,
+        "op_time",
     ),
     _written(
         "operator_memory_{rank}.csv",
@@ -214,7 +222,7 @@ def write_tree(run: Run, tree: Tree, facts: info.Facts) -> dict[str, str]:
             continue
         paths = list(_paths(file, tree, run.rank))
         is_there = False
-        if file.write is not None and _is_asked(file, run):
+        if file.write is not None and _refused(file, run) is None:
             is_there = _make(_variant(file, tree), paths, run, made)
         if not is_there:
             for path in paths:
@@ -240,20 +248,26 @@ def _variant(file: File, tree: Tree) -> Writer:
     return file.write
 
 
-def _is_asked(file: File, run: Run) -> bool:
-    if file.option is None:
-        return True
-    if file.option == "export_type":
-        return "db" in run.parameters.get(file.option, ())
-    return run.parameters.get(file.option) not in (None, False, "None")  # the last: no metrics
+def _refused(file: File, run: Run) -> str | None:
+    """Say which parameter does not ask for the file; None if all that must do."""
+    option, given = file.option, run.parameters
+    if option is None:
+        return None
+    if option == "export_type":
+        return None if "db" in given.get(option, ()) else "export_type has no db"
+    if given.get(option) in (None, False, "None"):  # the last: no metrics
+        return f"{option} is off"
+    if option in _OF_THE_HOST and "CPU" not in given.get("activities", ("CPU",)):
+        return "activities has no CPU"
+    return None
 
 
 def _fate(file: File, run: Run, *, is_there: bool, was_stopped: bool) -> str:
     if is_there:
         return "written"
-    if not _is_asked(file, run):
-        off = "has no db" if file.option == "export_type" else "is off"
-        return f"not collected: {file.option} {off}"
+    refused = _refused(file, run)
+    if refused is not None:
+        return f"not collected: {refused}"
     reason = run.missing.get(file.option or "", file.absent)
     if file.write is not None and not was_stopped:
         reason = f"{reason}; {_KILLED}"
