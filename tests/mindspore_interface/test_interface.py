@@ -404,7 +404,7 @@ def test_a_variable_that_is_wrong_starts_nothing(
 
 
 def test_a_wrong_key_is_one_line_and_the_others_hold(capsys: pytest.CaptureFixture[str]) -> None:
-    given = {"start": True, "memory": 1, "actvities": ["CPU"], "pcie": True, "with_stack": True}
+    given = {"start": True, "memory": 1, "ctivities": ["CPU"], "pcie": True, "with_stack": True}
     given["activities"] = ["NPU"]
 
     found = _environment.read(json.dumps(given))
@@ -414,7 +414,7 @@ def test_a_wrong_key_is_one_line_and_the_others_hold(capsys: pytest.CaptureFixtu
     assert found[0].values["profile_memory"] is False
     memory, unknown, stack = capsys.readouterr().err.splitlines()
     assert "'memory' is left out" in memory
-    assert "unknown key 'actvities' is left out; do you mean 'activities'?" in unknown
+    assert "unknown key 'ctivities' is left out; do you mean 'activities'?" in unknown
     assert "must include ProfilerActivity.CPU; 'with_stack' is left out" in stack
     assert _environment.read('{"start": false}') is None
     assert _environment.read("{}") is None
