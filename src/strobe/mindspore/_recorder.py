@@ -67,7 +67,10 @@ class Recorder(Profiler):
     def start(self) -> None:
         """Start, and say what was named and cannot be had."""
         super().start()
-        self._report(self._settings.missing)
+        self._report(self._missing())
+
+    def _missing(self) -> dict[str, str]:
+        return self._settings.missing(several_ranks=(self._place.world_size or 1) > 1)
 
     def _find_place(self) -> Place:
         return place_of_rank()
@@ -86,7 +89,7 @@ class Recorder(Profiler):
         declaration = mindspore_tree.Declaration(
             kind=self._kind,
             parameters=self._settings.described,
-            missing=self._settings.missing,
+            missing=self._missing(),
             keep_log=not self._settings.values["data_simplification"],
         )
         try:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -24,6 +25,39 @@ from strobe.mindspore._names import (
 )
 from strobe.mindspore._schedule import Schedule, as_states
 
+
+class _ExperimentalConfig:
+    """What else an Ascend may be asked for; read when a profiler is made.
+
+    Raises TypeError for a parameter that it does not have.
+    """
+
+    def __init__(
+        self,
+        profiler_level: Any = ProfilerLevel.Level0,
+        aic_metrics: Any = AicoreMetrics.AiCoreNone,
+        l2_cache: bool = False,
+        mstx: bool = False,
+        data_simplification: bool = True,
+        export_type: Any = None,
+        mstx_domain_include: list[str] | None = None,
+        mstx_domain_exclude: list[str] | None = None,
+        sys_io: bool = False,
+        sys_interconnection: bool = False,
+        host_sys: Any = None,
+        **unknown: Any,
+    ) -> None:
+        given = {name: value for name, value in locals().items() if name in EXPERIMENTAL}
+        check_names("_ExperimentalConfig", unknown, EXPERIMENTAL)
+        self.__dict__.update(given)
+
+
+EXPERIMENTAL: dict[str, Any] = {
+    name: parameter.default
+    for name, parameter in inspect.signature(_ExperimentalConfig).parameters.items()
+    if parameter.kind is not parameter.VAR_KEYWORD
+}
+
 _NPU = "it is told by an Ascend device, and MindSpore does not run on one here"
 _NOT_ASKED = "strobe does not ask an Ascend device for it yet"
 # What an Ascend device alone tells.
@@ -31,25 +65,13 @@ _OF_DEVICE = ("l2_cache", "sys_io", "sys_interconnection", "host_sys")
 # What no source of strobe gives: parameter to reason.
 _UNSERVED = {
     "parallel_strategy": "strobe does not write parallel_strategy_*.json yet",
+    "profile_communication": "strobe does not write hccl_raw_*.csv yet; its own tables have it",
     "host_stack": "stacks are told with with_stack=True",
     "optypes_not_deal": "operators of all types are told",
     "ascend_job_id": "strobe does not read what the tools of an Ascend device wrote",
 }
 # Variables that name the operators at which the forward begins and the backward ends.
 _POINTS = {"fp_start": "PROFILING_FP_START", "bp_end": "PROFILING_BP_END"}
-EXPERIMENTAL: dict[str, Any] = {
-    "profiler_level": ProfilerLevel.Level0,
-    "aic_metrics": AicoreMetrics.AiCoreNone,
-    "l2_cache": False,
-    "mstx": False,
-    "data_simplification": True,
-    "export_type": None,
-    "mstx_domain_include": None,
-    "mstx_domain_exclude": None,
-    "sys_io": False,
-    "sys_interconnection": False,
-    "host_sys": None,
-}
 PROFILE: dict[str, Any] = {
     "activities": None,
     "with_stack": False,
@@ -101,9 +123,8 @@ class Settings:
     named: frozenset[str]
     """Those that the user gave."""
 
-    @property
-    def missing(self) -> dict[str, str]:
-        """What was named and cannot be had from anybody here: parameter to reason."""
+    def missing(self, *, several_ranks: bool) -> dict[str, str]:
+        """Return what was named and cannot be had from anybody here: parameter to reason."""
         of_device = _NOT_ASKED if device_target() == "Ascend" else _NPU
         reasons = {**_UNSERVED, **dict.fromkeys(_OF_DEVICE, of_device)}
         found = {
@@ -111,6 +132,8 @@ class Settings:
             for name, reason in reasons.items()
             if name in self.named and self.values.get(name)
         }
+        if not several_ranks:
+            found.pop("profile_communication", None)  # there is none
         served = (AicoreMetrics.AiCoreNone, AicoreMetrics.ArithmeticUtilization)
         if self.values["aic_metrics"] not in served and self.is_named("with_flops"):
             found[self.metrics_name] = of_device
@@ -162,32 +185,6 @@ class Settings:
         if option == "with_flops":
             return bool(self.named & {"aic_metrics", "aicore_metrics"})
         return option in self.named
-
-
-class _ExperimentalConfig:
-    """What else an Ascend may be asked for; read when a profiler is made.
-
-    Raises TypeError for a parameter that it does not have.
-    """
-
-    def __init__(
-        self,
-        profiler_level: Any = ProfilerLevel.Level0,
-        aic_metrics: Any = AicoreMetrics.AiCoreNone,
-        l2_cache: bool = False,
-        mstx: bool = False,
-        data_simplification: bool = True,
-        export_type: Any = None,
-        mstx_domain_include: list[str] | None = None,
-        mstx_domain_exclude: list[str] | None = None,
-        sys_io: bool = False,
-        sys_interconnection: bool = False,
-        host_sys: Any = None,
-        **unknown: Any,
-    ) -> None:
-        given = {name: value for name, value in locals().items() if name in EXPERIMENTAL}
-        check_names("_ExperimentalConfig", unknown, EXPERIMENTAL)
-        self.__dict__.update(given)
 
 
 def check_names(caller: str, given: Iterable[str], known: Iterable[str]) -> None:
