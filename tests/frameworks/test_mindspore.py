@@ -474,8 +474,17 @@ with strobe.Profiler(output=OUT, schedule=plan) as profiler:
         for _ in range(calls):
             ops.matmul(x, x)  # takes longer than to ask for it
         profiler.step()
+
+ops.matmul(x, x)
+ops.gather_nd(x, Tensor(np.array([[900, 900]], np.int32)))  # fails when its turn comes
+late = strobe.Profiler(output=OUT + "-late")
+try:
+    late.start()
+except RuntimeError as error:
+    print(late.is_started, str(error).split()[1])
 """,
     )
+    assert mindspore.printed == "False 'GatherNd',\n"  # told by the one who waited for it
     found = [count(operators(mindspore, path))["MatMul"] for path in mindspore.recordings()]
     assert sorted(found) == [2, 3, 4]
 

@@ -122,7 +122,8 @@ class Profiler:
         """Start with step 0.
 
         Raises StateError when it has been started and not stopped, and CaptureError when the output
-        folder cannot be written.
+        folder cannot be written. An operator of the program's that failed, and whose end is waited
+        for here, is the program's own error.
         """
         with self._lock:
             if self._is_started():
@@ -150,6 +151,11 @@ class Profiler:
             self._started = True
             self._step_start_ns = recorder.core.clock_ns()
             ending.add(self)
+        try:
+            sources.raise_kept()
+        except Exception:
+            self.stop()
+            raise
 
     def step(self, num_samples: int | None = None) -> None:
         """End a step, of `num_samples` samples, and begin the next.
