@@ -2,8 +2,9 @@
 """The timeline of MindSpore's trees, whose times are texts, as Perfetto reads it."""
 
 import json
+from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import strobe
 from strobe.reports.mindspore_tree.run import Run
@@ -35,6 +36,26 @@ def test_perfetto_drops_nothing(hostile: strobe.Recording, query: "Query", tmp_p
     assert len(events) == run.spans.height + run.instants.height
     assert any(thread["args"]["name"] == "MainThread (overlap 1)" for thread in threads(text))
     assert query(trace, "select count(*) from slice;") == [[str(len(events))]]
+    assert crossings(events) == []  # nor by the text
+
+
+def crossings(events: list[dict[str, Any]]) -> list[Any]:
+    """Return the events that end after one that they began in, by their exact times."""
+    found = []
+    tracks = defaultdict(list)
+    for event in events:
+        if event["ph"] == "X":
+            start, dur = (int(event[key].replace(".", "")) for key in ("ts", "dur"))
+            tracks[event["pid"], event["tid"]].append((start, -start - dur, event["name"]))
+    for track in tracks.values():
+        ends: list[int] = []
+        for start, negative_end, name in sorted(track):
+            while ends and ends[-1] <= start:
+                ends.pop()
+            if ends and -negative_end > ends[-1]:
+                found.append((name, start))
+            ends.append(-negative_end)
+    return found
 
 
 def threads(text: bytes) -> list[dict[str, dict[str, str]]]:
