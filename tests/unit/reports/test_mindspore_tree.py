@@ -311,6 +311,20 @@ def test_the_timeline_has_exact_times_as_text() -> None:
     assert json.loads(timeline.timeline_summary(run) or "")["max_scope_name_num"] == 2
 
 
+def test_marks_alone_are_a_timeline() -> None:
+    schema = empty("instants").schema
+    mark = {"name": "here", "start_ns": 5, "pid": 9, "tid": 7, "lane": 0}
+    instants = pl.DataFrame([{name: mark.get(name) for name in schema}], schema=schema)
+
+    trace = json.loads(timeline.trace_view(make(instants=instants)) or "")
+
+    found = {each["name"]: each for each in trace}
+    assert found["thread_name"]["tid"] == found["here"]["tid"] == 7
+    assert found["thread_name"]["args"] == {"name": "main"}
+    assert found["process_name"]["args"] == {"name": "MindSpore"}
+    assert found["here"]["ts"] == "1000000000.005"
+
+
 def test_threads_with_large_numbers_keep_their_names() -> None:
     large = {"tid": 1_501_302_722, "lane": 0, "category": "user"}
     run = make(*({"name": "x", "start_ns": at, "dur_ns": 10, **large} for at in (0, 5)))

@@ -50,7 +50,7 @@ def _info(run: Run, facts: Facts, files: Mapping[str, str]) -> dict[str, Any]:
         "cann_version": None,
         "jit_level": None,
         "parallel_mode": told.get("mindspore_parallel_mode", "stand_alone"),
-        "stage_num": 1,
+        "stage_num": int(told.get("mindspore_parallel_pipeline_stages", 1)),
         "rank_size": world,
         "profiling_start_time": facts.started_ns,
         "profiling_stop_time": facts.stopped_ns or None,

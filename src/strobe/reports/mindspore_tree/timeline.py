@@ -6,7 +6,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO
 
 import numpy as np
@@ -52,11 +52,14 @@ _EVENT = pl.Schema(
 
 def trace_view(run: Run) -> bytes | None:
     """The whole timeline, an event a line; None where there is nothing to draw."""
-    events = pl.concat([*_layers(run)])
-    if events.is_empty():
+    events, marks = pl.concat([*_layers(run)]), _of_domains(run.instants, run)
+    if events.is_empty() and marks.is_empty():
         return None
     head, heads = distinct_rows(events, "name", "cat", "args")
-    threads = {(pid, tid): name for pid, tid, name in _threads(events).iter_rows()}
+    threads = {
+        **{(_FRAMEWORK, tid): run.lanes.get(lane, "thread") for tid, lane in _places(marks)},
+        **{(pid, tid): name for pid, tid, name in _threads(events).iter_rows()},
+    }
     events = events.select("pid", "tid", "start_ns", "dur_ns", head=pl.Series(head)).sort(
         "start_ns", "dur_ns", descending=[False, True], maintain_order=True
     )
@@ -64,12 +67,18 @@ def trace_view(run: Run) -> bytes | None:
     events = fitted.sort("pid", "tid", maintain_order=True)
     out = io.BytesIO()
     out.write(b"[\n")
-    for text in (*_metadata(events, threads), *_instants(run)):
+    tracks = [*_tracks(events)[1].iter_rows(), *((_FRAMEWORK, tid) for tid, _ in _places(marks))]
+    for text in (*_metadata([*dict.fromkeys(tracks)], threads), *_instants(marks, run)):
         out.write(f"{text},\n".encode())
     _write(out, events, heads, run.wall_offset_ns)
     out.seek(-len(",\n"), io.SEEK_END)
     out.write(b"\n]\n")
     return out.getvalue()
+
+
+def _places(marks: pl.DataFrame) -> list[tuple[int, int]]:
+    """Return the threads of some marks, each with one of its lanes."""
+    return marks.select("tid", "lane").unique("tid", maintain_order=True).rows()
 
 
 def _threads(events: pl.DataFrame) -> pl.DataFrame:
@@ -272,14 +281,16 @@ def _frame(union: Union) -> pl.DataFrame:
     return pl.DataFrame({"start_ns": union.start_ns, "dur_ns": union.end_ns - union.start_ns})
 
 
-def _metadata(events: pl.DataFrame, names: Mapping[tuple[int, int], str]) -> Iterator[str]:
-    pids = events["pid"].unique().sort().to_list()
+def _metadata(
+    tracks: Sequence[tuple[int, int]], names: Mapping[tuple[int, int], str]
+) -> Iterator[str]:
+    pids = sorted({pid for pid, _ in tracks})
     for pid in pids:
         yield _head("process_name", pid, 0, name=_PROCESSES[pid])
         yield _head("process_sort_index", pid, 0, sort_index=pid)
         labels = "NPU" if pid == _DEVICES or (pid == _OVERLAP and _DEVICES in pids) else "CPU"
         yield _head("process_labels", pid, 0, labels=labels)
-    for pid, tid in _tracks(events)[1].iter_rows():
+    for pid, tid in tracks:
         yield _head("thread_name", pid, tid, name=_name_of(pid, tid, names))
         yield _head("thread_sort_index", pid, tid, sort_index=0 if tid == _STEPS else tid)
 
@@ -307,9 +318,8 @@ def _head(kind: str, pid: int, tid: int, **args: object) -> str:
     return _json({"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": args})
 
 
-def _instants(run: Run) -> Iterator[str]:
-    marks = _of_domains(run.instants, run).select("name", "start_ns", "tid")
-    for name, start_ns, tid in marks.iter_rows():
+def _instants(marks: pl.DataFrame, run: Run) -> Iterator[str]:
+    for name, start_ns, tid in marks.select("name", "start_ns", "tid").iter_rows():
         place = {"pid": _FRAMEWORK, "tid": tid, "ts": exact_us(start_ns + run.wall_offset_ns)}
         yield _json({"ph": "i", "s": "t", "name": name, **place})
 
