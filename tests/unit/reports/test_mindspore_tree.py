@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -426,6 +427,63 @@ def test_waits_that_have_no_span_are_batches_too() -> None:
     ]
 
 
+def test_figures_of_a_pipeline_are_those_of_mindspore() -> None:
+    """Samples as MindData takes them, and what MindSpore 2.10 computes of them."""
+    stages = [
+        (0, "BatchOp", 2, [1], [13, 13, 1]),
+        (1, "MapOp", 2, [2], [0, 0, 0]),
+        (2, "GeneratorOp", 1, [], [0, 0, 0]),
+    ]
+    queues = {
+        "sampling_interval": 10,
+        "op_info": [
+            {
+                **{"op_id": number, "op_type": kind, "num_workers": workers, "children": children},
+                "metrics": {"output_queue": {"length": 16, "size": sizes}},
+            }
+            for number, kind, workers, children, sizes in stages
+        ],
+    }
+    idle = {"user_utilization": [0, 30, 0], "sys_utilization": [0, 0, 30]}
+    use = {"op_info": [{"op_id": number, "metrics": idle} for number in range(3)]}
+    lines = b"0 1 1 0 7\n0 2 1 12 7\n0 0 1 12 7\n1 16 1 0 7\n0 1 2 0 9\n0 2 2 3 9\n0 0 2 1 9\n"
+    pipeline = {
+        "pipeline_profiling.json": json.dumps(queues).encode(),
+        "minddata_cpu_utilization.json": json.dumps(use).encode(),
+        "dataset_iterator_profiling.txt": lines,
+    }
+    run = make(pipeline=pipeline)
+
+    assert (loading.pipeline_raw(run) or "").splitlines() == [
+        "op_id,op_type,num_workers,output_queue_size,output_queue_average_size,"
+        "output_queue_length,output_queue_usage_rate,sample_interval,parent_id,children_id",
+        '0,BatchOp,2,"[13, 13, 1]",9.0,16,0.5625,10,,[1]',
+        '1,MapOp,2,"[0, 0, 0]",0.0,16,0.0,10,0,[2]',
+        '2,GeneratorOp,1,"[0, 0, 0]",0.0,16,0.0,10,1,',
+    ]
+    assert (loading.pipeline_summary_csv(run) or "").splitlines()[:14] == [
+        "op_ids,0,1,2",
+        "op_names,Batch,Map,Generator",
+        "pipeline_ops,Batch(id=0),Map(id=1),Generator(id=2)",
+        "num_workers,2,2,1",
+        "queue_average_size,9.0,0.0,0.0",
+        "queue_utilization_pct,56.25,0.0,0.0",
+        "queue_empty_freq_pct,0.0,100.0,100.0",
+        "children_ids,[1],[2],[]",
+        "parent_id,-1,0,1",
+        "avg_cpu_pct,20.0,20.0,20.0",
+        "per_pipeline_time,1.0",  # without the first batch
+        "per_push_queue_time,0.0",
+        "per_batch_time,3.0",
+        "avg_cpu_pct_per_worker,10.0,10.0,20.0",
+    ]
+    summary = json.loads(loading.pipeline_summary(run) or "")
+    assert (summary["children_ids"], summary["per_batch_time"]) == ([[1], [2], []], [3.0])
+    assert json.loads(loading.pipeline_profiling(run) or "") == queues
+    assert json.loads(loading.cpu_utilization(run) or "") == use
+    assert loading.dataset_iterator(run) == lines.decode()
+
+
 def test_what_is_not_asked_for_is_told_by_its_parameter(tmp_path: Path) -> None:
     parameters = {"aic_metrics": "None", "export_type": ["text"], "op_time": True}
     run = make(operator("aten::mm", 0, 1000, flops=4_000_000), parameters=parameters)
@@ -453,3 +511,17 @@ def test_files_have_different_names_and_reasons() -> None:
     names = [file.name for file in FILES]
     assert len(names) == len(set(names))
     assert all(file.absent for file in FILES)
+
+
+def test_every_file_has_a_row_on_its_page() -> None:
+    page = Path(__file__).resolve().parents[3] / "docs" / "mindspore-files.md"
+    rows = [line for line in page.read_text().splitlines() if line.startswith("| `")]
+    told = {name: row for row in rows for name in re.findall(r"`([^`]+\.\w+)`", row.split("|")[1])}
+
+    assert set(told) == {
+        *("profiler_info_*.json", "profiler_metadata.json"),
+        *(file.name.replace("{rank}", "*") for file in FILES),
+    }
+    for file in FILES:
+        parameter = told[file.name.replace("{rank}", "*")].split("|")[3]
+        assert (f"`{file.option}`" in parameter) if file.option else parameter.strip() == ""
