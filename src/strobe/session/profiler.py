@@ -151,11 +151,10 @@ class Profiler:
             self._started = True
             self._step_start_ns = recorder.core.clock_ns()
             ending.add(self)
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.stop)
             sources.raise_kept()
-        except Exception:
-            self.stop()
-            raise
+            undo.pop_all()
 
     def step(self, num_samples: int | None = None) -> None:
         """End a step, of `num_samples` samples, and begin the next.
