@@ -44,8 +44,15 @@ def test_names_are_those_of_mindspore_and_more() -> None:
     assert analyse is ms.analyse
 
 
+def defaults(called: Any) -> dict[str, Any]:
+    return {
+        name: parameter.default
+        for name, parameter in inspect.signature(called).parameters.items()
+        if parameter.kind is not parameter.VAR_KEYWORD
+    }
+
+
 def test_profile_has_the_parameters_of_its_document_in_their_order() -> None:
-    signature = inspect.signature(ms.profile)
     documented = {
         "activities": None,
         "with_stack": False,
@@ -61,12 +68,7 @@ def test_profile_has_the_parameters_of_its_document_in_their_order() -> None:
         "experimental_config": None,
         "record_shapes": False,
     }
-    found = {
-        name: parameter.default
-        for name, parameter in signature.parameters.items()
-        if parameter.kind is not parameter.VAR_KEYWORD
-    }
-    assert list(found.items()) == list(documented.items())
+    assert list(defaults(ms.profile).items()) == list(documented.items())
 
 
 def test_profiler_has_the_defaults_of_the_older_documents() -> None:
@@ -88,20 +90,23 @@ def test_profiler_has_the_defaults_of_the_older_documents() -> None:
         "pcie": False,
         "data_simplification": True,
     }
-    assert {name: PROFILER[name] for name in documented} == documented
+    assert {name: defaults(ms.Profiler)[name] for name in documented} == documented
+
+
+def test_the_monitor_has_the_parameters_of_mindspore() -> None:
+    documented = {"cfg_path": None, "output_path": "./dyn_profile_data", "poll_interval": 2}
+    assert defaults(ms.DynamicProfilerMonitor) == documented
 
 
 def test_the_config_has_the_parameters_of_mindspore_in_their_order() -> None:
-    level, *rest = inspect.signature(ms._ExperimentalConfig).parameters
-
     config = ms._ExperimentalConfig(ms.ProfilerLevel.Level1, l2_cache=True)
     config.host_sys = ["cpu"]
     found = settle("profile", {"experimental_config": config}, PROFILE)
 
-    assert [level, *rest] == [
+    assert list(defaults(ms._ExperimentalConfig)) == [
         *("profiler_level", "aic_metrics", "l2_cache", "mstx", "data_simplification"),
         *("export_type", "mstx_domain_include", "mstx_domain_exclude", "sys_io"),
-        *("sys_interconnection", "host_sys", "unknown"),
+        *("sys_interconnection", "host_sys"),
     ]
     assert found.values["profiler_level"] is ms.ProfilerLevel.Level1
     assert set(found.missing(several_ranks=False)) == {

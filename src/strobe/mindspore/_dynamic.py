@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import sys
@@ -115,6 +116,8 @@ class DynamicProfilerMonitor:
             target=self._watch, args=(poll_interval,), name="strobe config", daemon=True
         )
         watcher.start()
+
+    __signature__ = inspect.Signature([*inspect.signature(__init__).parameters.values()][1:])
 
     def step(self) -> None:
         """End a step of a loop by hand, in which the next one begins here."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 from typing import Any
@@ -54,10 +55,17 @@ def analyse(
 class Profiler(Lifecycle):
     """Records into <output_path>/profiler, or rank_<n>/profiler of a job; analyse() makes files.
 
-    Arguments: those that mindspore.Profiler has had in any version, by name. stop() leaves raw
-    data, from which analyse() here, or later offline_analyse(), makes the rest. Raises TypeError
-    or ValueError for what cannot be right.
+    Arguments: those that mindspore.Profiler has had in any version, by name, with the oldest
+    defaults. stop() leaves raw data, from which analyse() here, or later offline_analyse(), makes
+    the rest. Raises TypeError or ValueError for what cannot be right.
     """
+
+    __signature__ = inspect.Signature(
+        [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value)
+            for name, value in PROFILER.items()
+        ]
+    )
 
     def __init__(self, **given: Any) -> None:
         settings = settle("Profiler", given, PROFILER)
