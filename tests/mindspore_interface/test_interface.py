@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import strobe.mindspore as ms
+from strobe.errors import CaptureError
 from strobe.mindspore import _environment
 from strobe.mindspore._settings import PROFILE, PROFILER, settle
 
@@ -179,6 +180,11 @@ def handler_of_theirs() -> Any:
         (lambda: ms.schedule(wait=0, active=0), ValueError, "active must be an int of 1 or more"),
         (lambda: ms.schedule(1, 2), TypeError, "positional"),
         (lambda: ms.tensorboard_trace_handler(3), TypeError, "must be a path"),
+        (
+            lambda: ms.profile(on_trace_ready=ms.tensorboard_trace_handler("a\0b")),
+            CaptureError,
+            "choose a folder",
+        ),
         (lambda: ms.tensorboard_trace_handler("x", "w" * 226), ValueError, "1 to 225"),
         (lambda: ms.mstx.mark(3), TypeError, "must be a str"),
         (

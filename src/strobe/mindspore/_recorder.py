@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import sys
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ from strobe.mindspore._names import ProfilerActivity
 from strobe.mindspore._settings import Settings, old_output
 from strobe.record.ranks import Place, find_place
 from strobe.session import mindspore_offline, mindspore_tree
+from strobe.session.hook import is_scheduler
 from strobe.session.profiler import Profiler
 from strobe.session.round import Destination
 
@@ -82,7 +82,7 @@ class Recorder(Profiler):
         super()._require_started(call)
 
     def _open_round(self) -> None:
-        if os.environ.get("MS_ROLE") != "MS_SCHED":  # which runs the program too, to no end
+        if not is_scheduler():
             super()._open_round()
 
     def _find_destination(self) -> Destination:
@@ -94,10 +94,11 @@ class Recorder(Profiler):
         )
         try:
             found = self._make_tree(declaration)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # or the path is none, with a 0 in it
+            reason = getattr(error, "strerror", None) or error
             message = (
-                f"{str(self._folder)!r} cannot be recorded into ({error.strerror or error}); choose"
-                " a folder that can be written"
+                f"{str(self._folder)!r} cannot be recorded into ({reason}); choose a folder that "
+                "can be written"
             )
             raise CaptureError(message) from error
         return replace(found, finalize=self._analyses)

@@ -102,10 +102,10 @@ def _follow_stacks() -> None:
 def _import() -> None:
     """Import what was named, but not into programs that only start others.
 
-    MindSpore's scheduler runs the program too: with interfaces of ours, which record nothing there.
+    A scheduler has it, so that what it runs is not MindSpore's: ours records nothing there.
     """
     program = find_program()
-    if is_launcher(program) or (is_helper(program) and not _is_scheduler()):
+    if is_launcher(program) or (is_helper(program) and not is_scheduler()):
         return
     for name in filter(None, os.environ.get(IMPORT_VARIABLE, "").split(",")):
         import_module(name)
@@ -131,12 +131,13 @@ def is_launcher(program: Program) -> bool:
 
 def is_helper(program: Program) -> bool:
     """Say whether the program belongs to multiprocessing, or is a scheduler without work."""
-    if _is_scheduler():
+    if is_scheduler():
         return True
     return program.kind == "code" and _HELPER.match(program.text) is not None
 
 
-def _is_scheduler() -> bool:
+def is_scheduler() -> bool:
+    """Say whether this is msrun's scheduler, which runs the program too, to no end."""
     return os.environ.get("MS_ROLE") == "MS_SCHED"
 
 
