@@ -367,3 +367,17 @@ def test_files_of_a_pipeline_are_cut_to_their_window(tmp_path: Path) -> None:
         "output_queue": {"length": 16, "size": [4]}
     }
     assert step["dataset_iterator_profiling.txt"] == b"0 0 1 5 150\n"  # got when the step began
+
+
+def test_of_several_pipelines_the_busiest_is_told(tmp_path: Path) -> None:
+    for number, batches in enumerate((1, 3, 2)):
+        folder = tmp_path / f"minddata-1-{number}"
+        folder.mkdir()
+        lines = "".join(f"0 0 {batch} 5 {batch}00\n" for batch in range(1, batches + 1))
+        (folder / "dataset_iterator_profiling_0.txt").write_text(lines)
+    folders = sorted(tmp_path.iterdir())
+
+    assert minddata.read_busiest([]) == {}
+    assert minddata.read_busiest(folders)["dataset_iterator_profiling.txt"].count(b"\n") == 3
+    first = minddata.read_busiest(folders, 0, 200_000_000)
+    assert first == {"dataset_iterator_profiling.txt": b"0 0 1 5 100\n"}

@@ -11,6 +11,7 @@ window.json                             ms since when they count, where they are
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,26 @@ def read_window(
             content = json.dumps(_cut(json.loads(content), kept, len(times))).encode()
         found[stem + file.suffix] = content
     return found
+
+
+def read_busiest(
+    paths: Iterable[Path], start_ns: int | None = None, end_ns: int | None = None
+) -> dict[str, bytes]:
+    """Return the files of that pipeline which handed out most batches: see read_window.
+
+    The last one of those that are equal; {} where there is none.
+    """
+    found: dict[str, bytes] = {}
+    for path in paths:
+        files = read_window(path, start_ns, end_ns)
+        if _batches(files) >= _batches(found):
+            found = files
+    return found
+
+
+def _batches(files: Mapping[str, bytes]) -> int:
+    """Return how many lines its iterator wrote: as many for each batch."""
+    return files.get("dataset_iterator_profiling.txt", b"").count(b"\n")
 
 
 def _time_ms(line: bytes) -> int:

@@ -268,14 +268,11 @@ def _gather(
 def _read_pipeline(tables: Path, start_ns: int | None, end_ns: int | None) -> Mapping[str, bytes]:
     """Return what MindData saved, by the names of its files without their rank.
 
-    Of several pipelines the last one, which may have been sampled before the recording too.
+    Of several pipelines, as of a training and its evaluation, the one with most batches.
     """
-    from strobe.importers.minddata import read_window
+    from strobe.importers.minddata import read_busiest
 
-    found: dict[str, bytes] = {}
-    for folder in sorted(tables.glob(places.ORIGINALS)):
-        found |= read_window(folder, start_ns, end_ns)
-    return found
+    return read_busiest(sorted(tables.glob(places.ORIGINALS)), start_ns, end_ns)
 
 
 def _find_root(recording: Path, declared: Declaration, run: Run) -> Path:
