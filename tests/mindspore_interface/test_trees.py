@@ -250,6 +250,10 @@ profiler.stop()
         assert (root / f"cpu_op_detail_info_{rank}.csv").exists()
         assert list(root.glob(f"rank-{rank}_*_ascend_ms"))
 
+    (roots[1] / "cpu_op_type_info_1.csv").unlink()
+    ms.analyse(next(roots[1].glob("rank-1_*")))  # any folder of a tree stands for it
+    assert (roots[1] / "cpu_op_type_info_1.csv").exists()
+    assert info["parallel_mode"] is None  # nobody says how three ranks share out their work
     (damaged,) = (roots[0] / "FRAMEWORK").iterdir()
     shutil.rmtree(damaged / "tables")
     for processes in (1, 2):
@@ -276,6 +280,8 @@ def test_the_example_runs(tmp_path: Path) -> None:
 def test_what_is_not_ours_is_told(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="there is nothing at this path"):
         ms.analyse(tmp_path / "none")
+    with pytest.raises(ValueError, match="must not be empty"):
+        ms.analyse("")
     with pytest.raises(FormatError, match=r"no data of strobe\.mindspore"):
         ms.analyse(tmp_path)
     folder = tmp_path / "profiler" / "PROF_000001_20230818142704322_ABC" / "device_0"

@@ -18,7 +18,7 @@ from strobe.errors import FormatError, StateError, StrobeError, UsageError
 from strobe.finalize.process import environment
 from strobe.record.messages import show
 from strobe.session import ending
-from strobe.session.mindspore_tree import DONE, analyse_recording, check_steps, simplifies
+from strobe.session.mindspore_tree import DONE, RAW, analyse_recording, check_steps, simplifies
 from strobe.store import places
 
 _PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
@@ -32,16 +32,21 @@ _PROGRAM = (
 def find(path: str | os.PathLike[str]) -> list[Path]:
     """Return the recordings of strobe.mindspore at a path, which may be any folder of a tree.
 
-    Raises TypeError or FormatError where there are none, StateError for an Ascend's own data.
+    Raises TypeError, UsageError or FormatError where there are none, StateError for an Ascend's own
+    data.
     """
     if not isinstance(path, (str, os.PathLike)):
         message = f"profiler_path={path!r}: must be a str or a Path"
         raise TypeError(message)
+    if not os.fspath(path):
+        message = "profiler_path='': must not be empty; it would be the folder that you are in"
+        raise UsageError(message)
     folder = Path(path).expanduser().absolute()
     if not folder.is_dir():
         reason = "it is a file" if folder.exists() else "there is nothing at this path"
         raise FormatError(path, "path", f"{reason}; give the folder above `profiler`")
-    found = places.find_in_trees(folder)
+    beside = sorted((folder.parent / RAW).glob("*"))
+    found = places.find_in_trees(folder) or [each for each in beside if places.is_recording(each)]
     if not found:
         _refuse_device(folder)
         reason = "no data of strobe.mindspore in it, nor in the folders below (FRAMEWORK/*)"

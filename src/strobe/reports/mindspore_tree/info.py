@@ -41,6 +41,8 @@ def profiler_info(run: Run, facts: Facts, files: Mapping[str, str]) -> str:
 def _info(run: Run, facts: Facts, files: Mapping[str, str]) -> dict[str, Any]:
     told, analysed_to_ns = run.facts, time.time_ns()
     world = int(told.get("mindspore_world_size", told.get("world_size", 1)))
+    # MindSpore tells its mode where it is another one; nobody tells that of other frameworks.
+    alone = "stand_alone" if world == 1 or "mindspore_path" in told else None
     return {
         "context_mode": told.get("mindspore_mode"),
         "rank_id": run.rank,
@@ -49,7 +51,7 @@ def _info(run: Run, facts: Facts, files: Mapping[str, str]) -> dict[str, Any]:
         "ms_version": told.get("mindspore_version"),
         "cann_version": None,
         "jit_level": None,
-        "parallel_mode": told.get("mindspore_parallel_mode", "stand_alone"),
+        "parallel_mode": told.get("mindspore_parallel_mode", alone),
         "stage_num": int(told.get("mindspore_parallel_pipeline_stages", 1)),
         "rank_size": world,
         "profiling_start_time": facts.started_ns,
