@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pytest
 
 from strobe.analysis.memory import name_owners
 from strobe.reports.mindspore_tree import loading, memory, operators, steps, timeline
 from strobe.reports.mindspore_tree.files import FILES, Tree, write_tree
 from strobe.reports.mindspore_tree.info import Facts
-from strobe.reports.mindspore_tree.run import Run
+from strobe.reports.mindspore_tree.run import Run, clip
 from strobe.store.tables import empty
 
 WALL_NS = 1_000_000_000_000
@@ -111,6 +112,13 @@ def test_collectives_of_a_step_follow_it() -> None:
         ["10", "350", "360", "4", "370", "374"],
         ["10", "350", "360", "4", "370", "374"],
     ]
+
+
+def test_steps_that_were_not_collected_are_refused() -> None:
+    with pytest.raises(ValueError, match="there is no step 2 of 1 collected steps"):
+        clip({"steps": step_table((0, 10))}, [1, 2])
+    with pytest.raises(ValueError, match="no steps were collected"):
+        clip({"steps": step_table()}, [1])
 
 
 def test_names_of_the_environment_say_where_forward_and_backward_meet() -> None:

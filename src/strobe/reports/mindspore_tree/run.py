@@ -195,6 +195,8 @@ def clip(run: Mapping[str, Any], step_list: Sequence[int] | None) -> dict[str, A
     except IndexError as error:
         shown = list(step_list) if len(step_list) < 9 else f"[{step_list[0]}, ..., {step_list[-1]}]"
         message = f"step_list={shown}: there is no {error} collected steps; they are counted from 1"
+        if choose_steps(steps, None).is_empty():
+            message = f"step_list={shown}: no steps were collected; end each with step()"
         raise UsageError(message) from None
     start_ns, end_ns = step_bounds(chosen)
     return {
