@@ -84,15 +84,15 @@ def step_trace_raw(run: Run) -> str | None:
     else:
         columns += ["iteration_interval", "fp"]
     collectives = _collectives(run)
-    table = table.join(collectives, on="step", how="left").select(
-        columns + [name for name in collectives.columns if name != "step"]
-    )
+    table = table.join(collectives, on="step", how="left").sort("start_point")
+    steps = table["step"].to_list()
+    table = table.select(columns + [name for name in collectives.columns if name != "step"])
     later = table[1:] if table.height > 1 else table
     average = later.select(pl.all().mean().round().cast(pl.Int64).fill_null(0)).row(0)
     places = {step: place for place, step in enumerate(run.steps["step"], run.first_step)}
     rows = [
         (places[step], *row)
-        for step, row in zip(points["step"], table.fill_null(0).iter_rows(), strict=True)
+        for step, row in zip(steps, table.fill_null(0).iter_rows(), strict=True)
     ]
     return as_csv(["step_num", *table.columns], [*rows, ("-", *average)])
 
