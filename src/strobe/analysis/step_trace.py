@@ -139,13 +139,17 @@ def choose_steps(steps: pl.DataFrame, numbers: list[int] | None) -> pl.DataFrame
 
 
 def clip_spans(spans: pl.DataFrame, start_ns: int, end_ns: int) -> pl.DataFrame:
-    """Return the parts of spans that lie between two times, nested anew: parent and self_ns."""
+    """Return the parts of spans that lie between two times, nested anew: parent and self_ns.
+
+    How many operations a part made is not known.
+    """
     begin, end = pl.col("start_ns"), pl.col("start_ns") + pl.col("dur_ns")
     kept = spans.filter((begin < end_ns) & ((end > start_ns) | (begin >= start_ns)))
     kept = kept.with_columns(
         start_ns=begin.clip(start_ns, end_ns),
         dur_ns=end.clip(start_ns, end_ns) - begin.clip(start_ns, end_ns),
         unfinished=pl.col("unfinished") & (end <= end_ns),
+        flops=pl.when((begin >= start_ns) & (end <= end_ns)).then("flops"),
     ).sort("start_ns", "dur_ns", descending=[False, True], maintain_order=True)
     starts = kept["start_ns"].to_numpy()
     parent, self_ns = nesting.nest(

@@ -121,7 +121,7 @@ def test_spans_are_cut_and_nested_anew() -> None:
         a | out------------- later-
         a |   in---   in--
         """
-    )
+    ).with_columns(flops=pl.lit(7))
     cut = clip_spans(trace, 5 * COLUMN_NS, 13 * COLUMN_NS)
 
     assert [
@@ -130,3 +130,5 @@ def test_spans_are_cut_and_nested_anew() -> None:
             "name", "start_ns", "dur_ns", "self_ns", "parent"
         ).iter_rows()
     ] == [("out", 5, 8, 3, None), ("in", 5, 2, 2, 0), ("in", 10, 3, 3, 0)]
+    counted = clip_spans(trace, 5 * COLUMN_NS, 15 * COLUMN_NS)
+    assert counted["flops"].to_list() == [None, None, 7]  # the last alone is whole
