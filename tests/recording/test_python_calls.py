@@ -485,6 +485,25 @@ def test_samples(program: Program) -> None:
     assert samples.height == graph.nodes["calls"].sum()
 
 
+@pytest.mark.parametrize("with_stack", [True, "sample"])
+def test_threads_of_our_own_are_not_the_programs(program: Program, with_stack: bool | str) -> None:
+    """The one that looks at the hardware runs Python all the time."""
+    program.run(f"""
+        profiler = strobe.Profiler(output=OUT, with_stack={with_stack!r}, hardware=True)
+        with profiler:
+            end = time.process_time() + 0.3
+            while time.process_time() < end: sum(range(100))
+    """)
+
+    recording = program.open()
+    threads = recording.threads().collect()
+    assert "strobe sampler" in threads["thread"].to_list()  # its counters are there
+    seen = calls(recording) if with_stack is True else recording.samples().collect()
+    lanes = seen["lane"].unique().to_list()
+    names_of = threads.filter(pl.col("lane").is_in(lanes))["thread"].to_list()
+    assert names_of == ["MainThread (Python)"]
+
+
 def test_forked_children_are_recorded(program: Program) -> None:
     program.run("""
         def in_child(): return len("")

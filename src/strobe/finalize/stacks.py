@@ -19,6 +19,7 @@ from strobe.analysis.nesting import nest, number_paths
 from strobe.finalize.gather import Gathered, Log, concatenate
 from strobe.finalize.relations import innermost_open, known, lane_ids
 from strobe.model.tables import CATEGORIES
+from strobe.model.threads import OURS
 from strobe.store.parquet import Column
 
 _PYTHON = CATEGORIES.index("python")
@@ -60,14 +61,18 @@ class Stacks:
 
 
 def split_calls(log: Log) -> Gathered:
-    """Take the calls out of the log's spans and return them; those that never ended last -1."""
+    """Take the calls out of the log's spans and return them; those that never ended last -1.
+
+    Those of our own threads are nobody's.
+    """
     parts = []
+    is_ours = _are_ours(log)
     for name in ("spans", "unfinished"):
         part: Gathered = getattr(log, name)
         is_call = part.category == _PYTHON
         if is_call.any():
             setattr(log, name, part.take(~is_call))
-            part = part.take(is_call)
+            part = part.take(is_call & ~is_ours[part.lane])
             if name == "unfinished":
                 part.dur_ns = np.full(len(part), -1, np.int64)
             parts.append(part)
@@ -133,6 +138,11 @@ def sampled_stacks(stacks: Stacks, spans: Gathered, parent: Rows, log: Log) -> R
     found = np.full(len(spans), -1, np.int64)
     found[outermost[rows[inside[seen]]]] = stack[seen]
     return np.where(is_operator, found[outermost], -1)
+
+
+def _are_ours(log: Log) -> NDArray[np.bool_]:
+    """Return which lanes are of threads of strobe's own."""
+    return np.array([lane["thread"] in OURS for lane in log.lanes], bool)
 
 
 def _threads(log: Log) -> NDArray[np.int32]:
@@ -232,7 +242,7 @@ def _depths(above: Rows) -> Rows:
 def _samples(log: Log, path: Rows, start_ns: int, end_ns: int) -> dict[str, Column]:
     samples = log.samples
     inside = (samples.start_ns >= start_ns) & (samples.start_ns <= end_ns) & (samples.stack >= 0)
-    rows = np.flatnonzero(inside)
+    rows = np.flatnonzero(inside & ~_are_ours(log)[samples.lane])
     rows = rows[np.argsort(samples.start_ns[rows], kind="stable")]
     lane = samples.lane[rows]
     for number in np.unique(lane).tolist():

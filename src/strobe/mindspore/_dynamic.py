@@ -17,6 +17,7 @@ from strobe.errors import StrobeError, UsageError
 from strobe.mindspore._handler import tensorboard_trace_handler
 from strobe.mindspore._recorder import Recorder, place_of_rank
 from strobe.mindspore._settings import PROFILER, check_names, settle, suggest
+from strobe.model.threads import CONFIG
 from strobe.record.messages import show
 
 FILE_NAME = "profiler_config.json"
@@ -113,7 +114,7 @@ class DynamicProfilerMonitor:
         self._look()
         self._over = threading.Event()
         watcher = threading.Thread(
-            target=self._watch, args=(poll_interval,), name="strobe config", daemon=True
+            target=self._watch, args=(poll_interval,), name=CONFIG, daemon=True
         )
         watcher.start()
 

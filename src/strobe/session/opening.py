@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from strobe.model.threads import TABLES
 from strobe.store import places
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Opening:
         self._error: Exception | None = None
         self._cancelled = False
         self._first, self._last = threading.Event(), threading.Event()
-        thread = threading.Thread(target=self._run, name="strobe tables")
+        thread = threading.Thread(target=self._run, name=TABLES)
         try:
             (self._run if places.is_finalized(recording) else thread.start)()
         except RuntimeError:  # no thread can be had

@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from strobe.errors import UsageError
+from strobe.model.threads import TIMER
 
 _SECONDS = 60.0
 
@@ -22,3 +25,13 @@ def most_seconds(variable: str) -> float:
         message = f"{variable}={text!r}: must be a number of seconds above 0, or not be set"
         raise UsageError(message)
     return seconds
+
+
+def start_timer(
+    seconds: float, function: Callable[..., None], arguments: Sequence[Any]
+) -> threading.Timer:
+    """Call a function in a thread of ours when the seconds are over, unless it is cancelled."""
+    timer = threading.Timer(seconds, function, list(arguments))
+    timer.name, timer.daemon = TIMER, True
+    timer.start()
+    return timer

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from strobe.model.threads import SAMPLER
 from strobe.record.messages import show
 
 # Of one processor, for each group: what takes longer is looked at less often.
@@ -53,7 +54,7 @@ class Sampler:
     def start(self) -> None:
         """Begin to look."""
         self._stop.clear()
-        self._thread = threading.Thread(target=self._run, name="strobe sampler", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=SAMPLER, daemon=True)
         self._thread.start()
 
     def stop(self) -> None:

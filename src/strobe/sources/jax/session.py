@@ -18,6 +18,7 @@ from typing import Any
 
 from strobe.errors import CaptureError, StateError
 from strobe.record import recorder
+from strobe.sources.bounds import start_timer
 
 ANCHOR = "strobe anchor"
 _ANCHORS = 8  # at each end; the first ones are slow, so that they say less
@@ -71,9 +72,7 @@ class XlaSession:
         profiler.ProfilerSession = _make_room(self._plain, self._give_way)
         self._note_threads()
         self._anchors = _mark()
-        self._timer = threading.Timer(seconds, self._end, [f"it records {seconds:g} s at most"])
-        self._timer.daemon = True
-        self._timer.start()
+        self._timer = start_timer(seconds, self._end, [f"it records {seconds:g} s at most"])
         _open.add(self)
 
     def stop(self) -> Facts:

@@ -14,7 +14,7 @@ from typing import Any
 
 from strobe.record.messages import show
 from strobe.record.source import Report, Wants, announce_trace
-from strobe.sources.bounds import most_seconds
+from strobe.sources.bounds import most_seconds, start_timer
 from strobe.sources.mindspore import graphs, hooks, pipeline
 from strobe.sources.mindspore.dispatch import Dispatch
 from strobe.sources.mindspore.session import CpuSession, DeviceSession, wait_for_operators
@@ -157,9 +157,7 @@ class MindSporeSource:
             problem = self._pipeline.start(folder)
             if problem:
                 self._missing["data_process"] = problem
-        self._timer = threading.Timer(seconds, self._end_early, [session, seconds])
-        self._timer.daemon = True
-        self._timer.start()
+        self._timer = start_timer(seconds, self._end_early, [session, seconds])
 
     def _pause(self) -> None:
         if self._wants is None:

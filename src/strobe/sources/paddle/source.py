@@ -17,7 +17,7 @@ from strobe.record import recorder
 from strobe.record.messages import show
 from strobe.record.source import Report, Wants, announce_trace
 from strobe.sources import building, held, manager
-from strobe.sources.bounds import most_seconds
+from strobe.sources.bounds import most_seconds, start_timer
 from strobe.sources.paddle import build, communication, loading
 from strobe.sources.paddle.annotations import Annotations
 from strobe.sources.paddle.session import ANCHOR, PaddleSession
@@ -134,9 +134,7 @@ class PaddleSource:
         self._session, self._recorded = session, True
         self._annotations.native_is_ours = True
         self._annotations.limit(self._seconds)
-        self._timer = threading.Timer(self._seconds, self._hush, [session])
-        self._timer.daemon = True
-        self._timer.start()
+        self._timer = start_timer(self._seconds, self._hush, [session])
 
     def _supplements(self, wants: Wants) -> Any:
         """Return what takes the shapes of operators; None where none are wanted, or to be had."""
