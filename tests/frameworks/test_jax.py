@@ -375,6 +375,28 @@ def test_phases_and_groups_of_a_compiled_step(program: Program) -> None:
     assert "shapes" not in attributes(operators)[0]
 
 
+def test_a_window_has_what_was_asked_for_in_it(program: Program) -> None:
+    """JAX comes back before its operators have run, and nobody waits for them here."""
+    program.run(
+        """
+        import jax, jax.numpy as jnp
+        square = jax.jit(lambda matrix: jnp.dot(matrix, matrix))
+        matrix = jnp.ones((1000, 1000))
+        square(matrix).block_until_ready()
+        deleted = square(matrix)
+        for number in range(2):
+            with strobe.Profiler(output=OUT, name=str(number)):
+                found = [square(matrix) for _ in range(3)]
+                deleted.delete()
+        """,
+        **NO_WARNINGS,
+    )
+
+    for path in program.recordings():
+        operators = strobe.open(path).spans().filter(pl.col("category") == "operator").collect()
+        assert operators.height == 3, operators["name"]  # XLA makes one of it, by whatever name
+
+
 def test_profilers_may_overlap(program: Program) -> None:
     source = """
         import jax

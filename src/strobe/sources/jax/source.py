@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +20,8 @@ from strobe.sources.jax.session import ANCHOR, XlaSession
 
 SECONDS_VARIABLE = "STROBE_JAX_SECONDS"
 _REASON = "XLA's profiler, as JAX has it"
+# That a window's end waits for what still runs, and how often it looks.
+_PATIENCE_S, _SOON_S = 10.0, 0.0005
 
 
 class JaxSource:
@@ -70,6 +73,14 @@ class JaxSource:
             self._stop()
             self._start(log)
         self._shapes |= wants.shapes
+
+    def settle(self) -> None:
+        """A window is to end: what the program has asked for in it may still run."""
+        if self._session is None or not _has_devices():
+            return
+        until_s = time.monotonic() + _PATIENCE_S
+        if not all(_wait_for(array, until_s) for array in import_module("jax").live_arrays()):
+            self._notes.append(f"what JAX still ran {_PATIENCE_S:g} s after the end is not known")
 
     def close(self, log: Path, remaining: Wants | None) -> Report:
         """Stop it, and go on for the windows that are still open."""
@@ -125,6 +136,16 @@ class JaxSource:
             notes=self._notes,
             threads=facts.threads,
         )
+
+
+def _wait_for(array: Any, until_s: float) -> bool:
+    """Say whether an array is there, at last. If it failed, the program is told when it asks."""
+    with contextlib.suppress(RuntimeError):  # it was deleted meanwhile
+        while not array.is_ready():
+            if time.monotonic() > until_s:
+                return False
+            time.sleep(_SOON_S)
+    return True
 
 
 def _has_devices() -> bool:
