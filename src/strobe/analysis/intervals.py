@@ -36,6 +36,11 @@ class Union:
             np.concatenate([self.end_ns, other.end_ns]),
         )
 
+    @property
+    def length_ns(self) -> int:
+        """How long it lasts in all."""
+        return int((self.end_ns - self.start_ns).sum())
+
     def covers(self, start_ns: _Int64, end_ns: _Int64) -> _Int64:
         """Return how much of each stretch it covers."""
         return self._before(end_ns) - self._before(start_ns)

@@ -18,6 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from strobe.analysis.ancestors import innermost, is_inside
+from strobe.analysis.intervals import Union
 from strobe.analysis.paddle_events import PaddleEvents, model_events
 from strobe.model.paddle import MODEL, ON_DEVICE, PROCESS_USE, SYSTEM_USE, SortedKeys
 from strobe.model.paddle import TracerEventType as Type
@@ -147,6 +148,10 @@ class _Columns:
         start_ns, end_ns = (np.concatenate(pair) for pair in zip(mine, steps, strict=True))
         order = np.argsort(start_ns, kind="stable")
         return _union(*mine) + self.total_ns - _union(start_ns[order], end_ns[order])
+
+    def intervals(self, chosen: Bools) -> Union:
+        """Return when at least one of the chosen events was open."""
+        return Union.of(self.start_ns[chosen], self.end_ns[chosen])
 
     def frame(self, chosen: Bools, *, gpu: Int64 | None = None) -> pl.DataFrame:
         """Return the chosen events with their times: name, tid, row, cpu_ns, gpu_ns."""
@@ -294,28 +299,40 @@ def _model(columns: _Columns) -> pl.DataFrame:
 def _distributed(columns: _Columns) -> pl.DataFrame:
     """Communication, computation and both at once; ratio: of the time of the steps.
 
-    Computation is the other kernels; without a device, the operators that are no communication.
-    Columns: name, time_ns, ratio.
+    Computation is the other kernels; without a device, the operators that are no communication,
+    less what they wait for inside them. Columns: name, time_ns, ratio.
     """
     schema = {"name": pl.String, "time_ns": pl.Int64, "ratio": pl.Float64}
     host, device, computing = columns.exchanges
     communicating = host | device
     if not communicating.any():
         return pl.DataFrame(schema=schema)
-    if not (columns.type == Type.Kernel).any():
-        computing = (columns.type == Type.Operator) & ~host & ~is_inside(host, columns.parent)
-    communication_ns, computation_ns = columns.union(communicating), columns.union(computing)
-    both_ns = communication_ns + computation_ns - columns.union(communicating | computing)
+    on_device = (columns.type == Type.Kernel).any()
+    steps = Union.of(columns.steps["start_ns"].to_numpy(), columns.steps["end_ns"].to_numpy())
+    communication = columns.intervals(communicating).both(steps)
+    computation = columns.intervals(computing) if on_device else _without_device(columns, host)
     times = {
         "ProfileStep": columns.total_ns,
-        "Communication": communication_ns,
-        "Computation": computation_ns,
-        "Overlap": both_ns,
+        "Communication": communication.length_ns,
+        "Computation": computation.both(steps).length_ns,
+        "Overlap": computation.both(communication).length_ns,
     }
     whole = columns.total_ns
     ratios = [time_ns / whole if whole else None for time_ns in times.values()]
     values = {"name": list(times), "time_ns": list(times.values()), "ratio": ratios}
     return pl.DataFrame(values, schema=schema)
+
+
+def _without_device(columns: _Columns, host: Bools) -> Union:
+    """Return when operators computed: were open, and did not wait for communication inside them."""
+    operators = (columns.type == Type.Operator) & ~host & ~is_inside(host, columns.parent)
+    waiting = host & is_inside(operators, columns.parent)
+    thread = columns.rows["tid"].fill_null(-1).to_numpy()
+    computing = columns.intervals(operators & ~np.isin(thread, thread[waiting]))
+    for each in np.unique(thread[waiting]).tolist():
+        open_there = columns.intervals(operators & (thread == each))
+        computing |= open_there.minus(columns.intervals(waiting & (thread == each)))
+    return computing
 
 
 def _grouped(events: pl.DataFrame, keys: list[str]) -> pl.DataFrame:

@@ -225,6 +225,15 @@ def test_computation_overlaps_communication() -> None:
         steps((0, 20)),
     ).distributed
 
+    nested = tables_of(
+        """
+        main | mm--------------
+        main |   reduce---
+        side |    mm--
+        """,
+        steps((0, 20)),
+    ).distributed
+
     # gemm 3-12 and 20-24, nccl 6-18; the operator inside the communication is no computation
     assert with_device.select("name", "time_ns").rows() == [
         ("ProfileStep", 40_000),
@@ -234,6 +243,8 @@ def test_computation_overlaps_communication() -> None:
     ]
     assert without["time_ns"].to_list() == [20_000, 9_000, 8_000, 4_000]
     assert without["ratio"].to_list() == [1.0, 0.45, 0.4, 0.2]
+    # mm 0-16 waits for its reduce 2-11; side computes 3-7 meanwhile
+    assert nested["time_ns"].to_list() == [20_000, 9_000, 11_000, 4_000]
 
 
 def test_each_block_of_memory_is_counted_once() -> None:
