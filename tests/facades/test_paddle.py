@@ -16,6 +16,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -141,6 +142,16 @@ def test_a_pair_records_from_start_to_end(pair: Any, expected: str) -> None:
     assert states(made.scheduler, 6) == expected
 
 
+def test_numbers_of_numpy_are_numbers() -> None:
+    one, three = np.int64(1), np.int32(3)
+
+    made = profiler.make_scheduler(closed=one, ready=one, record=three, repeat=one)
+    pair = profiler.Profiler(scheduler=(one, three)).scheduler
+
+    assert [made(step).value for step in range(6)] == [0, 1, 2, 2, 3, 0]
+    assert [pair(step).value for step in range(4)] == [1, 2, 3, 0]
+
+
 def test_recording_at_once_is_warned_of() -> None:
     with pytest.warns(UserWarning, match="ready=1"):
         profiler.make_scheduler(closed=0, ready=0, record=1)
@@ -204,13 +215,46 @@ def test_each_round_calls_back_with_the_profiler_and_its_number() -> None:
     scheduler = profiler.make_scheduler(closed=0, ready=1, record=1, repeat=2)
     made = profiler.Profiler(
         scheduler=scheduler,
-        on_trace_ready=lambda prof: rounds.append((prof, prof.profiler_result.get_span_index())),
+        on_trace_ready=lambda prof: rounds.append(
+            (
+                prof.profiler_result.get_span_index(),
+                prof.step_num,
+                prof.previous_state.name,
+                prof.current_state.name,
+            )
+        ),
     )
     with made:
         for _ in range(5):
             made.step()
 
-    assert rounds == [(made, 0), (made, 1)]
+    # Of step and states it sees those that begin, as Paddle's handlers do.
+    assert rounds == [(0, 2, "RECORD_AND_RETURN", "READY"), (1, 4, "RECORD_AND_RETURN", "CLOSED")]
+
+
+def test_a_handler_may_stop_the_profiler_or_start_it_again(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    stopped = profiler.Profiler(
+        scheduler=profiler.make_scheduler(closed=0, ready=1, record=1),
+        on_trace_ready=lambda prof: prof.stop(),
+    )
+    stopped.start()
+    for _ in range(5):
+        stopped.step()  # with Paddle it may go on after stop(), too
+    once = [True]
+    again = profiler.Profiler(on_trace_ready=lambda prof: once.pop() and prof.start())
+    again.start()
+    again.step()
+    again.stop()
+
+    assert (stopped.step_num, stopped.current_state) == (2, State.CLOSED)
+    assert len(stopped.profiler.recordings) == 1
+    assert capfd.readouterr().err.count("step() after stop()") == 1
+    assert (again.step_num, again.current_state) == (0, State.RECORD)
+    assert again.step_info() == ""
+    again.on_trace_ready = ignore
+    again.stop()
 
 
 def test_one_object_records_again() -> None:
@@ -275,7 +319,7 @@ def test_a_target_that_is_not_here_is_dropped(monkeypatch: pytest.MonkeyPatch) -
     "arguments",
     [
         {"targets": ["GPU"]},
-        {"targets": 3},
+        {"targets": profiler.ProfilerTarget.CPU},
         {"on_trace_ready": "file"},
         {"record_shapes": 1},
         {"timer_only": "yes"},
@@ -437,6 +481,31 @@ def test_folders_that_cannot_be_made(folder: Path) -> None:
         profiler.export_protobuf("")
     with pytest.raises(UsageError, match="worker_name"):
         profiler.export_protobuf("x", "a/b")
+
+
+def test_a_folder_that_cannot_be_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "profiler_log").touch()
+    monkeypatch.setattr("tempfile.tempdir", str(folder / "temporary"))
+
+    in_vain = run(5, scheduler=(2, 4), on_trace_ready=None)
+    elsewhere = run(2, on_trace_ready=lambda prof: prof.export("own.json"))
+
+    assert in_vain.summary() is None
+    assert "nothing was recorded: Profiler(output=" in capsys.readouterr().out
+    assert elsewhere.recording.path.parent == folder / "temporary" / "profiler_log"
+    assert profiler.load_profiler_result("own.json").get_data()
+
+
+def test_names_of_files_may_be_anything(folder: Path) -> None:
+    path = os.fsdecode(b"a [*] %s\xff.json")
+    run(2).export(path)
+
+    assert set(profiler.load_profiler_result(path).summary().userdefined["name"]) == {
+        "outer",
+        "inner",
+    }
 
 
 def test_exports_that_cannot_be(folder: Path) -> None:
@@ -636,8 +705,32 @@ def test_only_the_timer(folder: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert made.summary() is None
     assert "timer_only" in capsys.readouterr().out
     assert list(folder.iterdir()) == []
-    with pytest.raises(UsageError, match="num_samples"):
-        made.step(-1)
+
+
+def test_each_profiler_has_its_own_timer(capsys: pytest.CaptureFixture[str]) -> None:
+    training = profiler.Profiler(timer_only=True)
+    training.start()
+    with profiler.Profiler(timer_only=True) as inside:
+        with pytest.raises(StateError, match="call stop"):
+            inside.start()
+        with pytest.raises(UsageError, match="num_samples"):
+            inside.step(-1)
+        inside.stop()  # the block ends after it, and must not end another's
+    with pytest.raises(StateError, match="stop"):
+        inside.stop()
+    later = profiler.Profiler(timer_only=True)
+    later.start()
+    for _ in range(11):
+        training.step(np.int64(4))
+    training.stop()
+
+    assert "IPS Unit: samples/s" in capsys.readouterr().out
+    assert later.step_info() == ""
+    later.step()
+    assert "steps/s" in later.step_info()
+    later.stop()
+    with pytest.raises(StateError, match="step_info"):
+        later.step_info()
 
 
 # The example

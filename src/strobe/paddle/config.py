@@ -25,7 +25,7 @@ def get_profiler(config_path: str | os.PathLike[str]) -> Profiler:
              "use_direct": false, "args": ["./profiler_log"], "kwargs": {}}}}
 
     A scheduler is a pair, or a function that is named as that of on_trace_ready; with `use_direct`
-    the function itself is taken, and else what it returns.
+    the function itself is taken, and else what it returns. null is as good as nothing.
 
     Raises FormatError where the file cannot be read or is not of this form. Paddle prints a line
     and uses defaults.
@@ -45,6 +45,8 @@ def get_profiler(config_path: str | os.PathLike[str]) -> Profiler:
     }
     arguments = {}
     for key, value in content.items():
+        if value is None:
+            continue
         try:
             arguments[key] = readers[key](value)
         except Exception as error:  # of whatever the file names

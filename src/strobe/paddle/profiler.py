@@ -20,8 +20,8 @@ from strobe.paddle.schedule import (
     as_targets,
 )
 from strobe.paddle.summary import Shown
-from strobe.paddle.timer import benchmark
-from strobe.paddle.trace_files import default_handler
+from strobe.paddle.timer import Timing, benchmark
+from strobe.paddle.trace_files import default_handler, folder_of_rounds
 from strobe.session.handlers import Export
 from strobe.session.paddle import FORMATS, export, show
 from strobe.session.profiler import Profiler as Session
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from strobe.paddle.result import ProfilerResult
     from strobe.session.paddle import PaddleTables
     from strobe.session.recording import Recording
-
-_FOLDER = "./profiler_log"
 
 
 class Profiler:
@@ -63,7 +61,7 @@ class Profiler:
         profile_memory: bool = False,
         timer_only: bool = False,
         emit_nvtx: bool = False,
-        custom_device_types: Sequence[str] = (),
+        custom_device_types: Sequence[str] | None = (),
         with_flops: bool = False,
     ) -> None:
         self.targets = as_targets(targets)
@@ -89,6 +87,10 @@ class Profiler:
             with_flops=self.with_flops,
         )
         self._was_started = False
+        self._is_told = False
+        """Whether it was said that steps after stop() are not counted."""
+        self._task: Timing | None = None
+        """What is timed, from start() to stop()."""
         self._began: Moment | None = None
         self._result: ProfilerResult | None = None
 
@@ -96,6 +98,9 @@ class Profiler:
         """Start with step 0; raises StateError (a RuntimeError) if it has been started."""
         if self.profiler.is_started:
             self.profiler.start()  # which says what is wrong
+        if self.timer_only and self._task is not None:
+            message = "start() while steps are timed; call stop() first, or make a second Profiler"
+            raise StateError(message)
         if self._was_started:
             self._states.forget()
         self.step_num, self.previous_state = 0, ProfilerState.CLOSED
@@ -107,46 +112,56 @@ class Profiler:
             if self.current_state in RECORDING:
                 self._began = Moment.now()
             self.profiler.start()
-        self._was_started = True
-        benchmark().begin()
+        self._was_started, self._is_told = True, False
+        self._task = benchmark().begin()
 
     def stop(self) -> None:
         """Stop, and hand over what was recorded; raises StateError if it has not been started."""
         if self.timer_only:
-            if not self._was_started:
-                message = "stop() while not recording; call start() first"
+            if self._task is None:
+                message = "stop() while no steps are timed; call start() first"
                 raise StateError(message)
-            benchmark().end()
+            self._end_task()
             return
-        is_ours = self.profiler.is_started
-        if is_ours and self.current_state in RECORDING:
+        if not self.profiler.is_started:
+            self.profiler.stop()  # which says so; in a forked child it is the parent's to stop
+            return
+        self._end_task()
+        if self.current_state in RECORDING:
             self._describe_round()
-        self.profiler.stop()
-        if not is_ours:
-            return  # a forked child, in which it is the parent's
-        benchmark().end()
         if self.current_state is ProfilerState.READY:
-            show("stop() while READY: it warmed up for nothing, no data are saved")
-        self.previous_state, self.current_state = self.current_state, ProfilerState.CLOSED
+            show("stop() while READY: the round that was to begin is not recorded")
+        self.profiler.stop()
+        if not self.profiler.is_started:  # on_trace_ready may have started it again
+            self.previous_state, self.current_state = self.current_state, ProfilerState.CLOSED
 
     def step(self, num_samples: int | None = None) -> None:
         """End a step, of `num_samples` samples, and begin the next, as the scheduler says.
 
-        Raises StateError before start(), UsageError for a number that cannot be one.
+        A handler that is called for it sees the step and the states that begin. After stop() no
+        step is counted. Raises StateError before start(), UsageError for what is no number.
         """
-        benchmark().step(num_samples)
+        if self._task is None:
+            self._step_outside()
+            return
+        self._task.step(num_samples)
         if self.timer_only:
             return
+        if self.profiler.is_started:  # in a forked child steps are the parent's
+            self.step_num += 1
+            self.previous_state = self.current_state
+            self.current_state = self._states(self.step_num)
         self.profiler.step(num_samples)
-        if not self.profiler.is_started:
-            return  # a forked child, whose steps are its parent's
-        self.step_num += 1
-        self.previous_state = self.current_state
-        self.current_state = self._states(self.step_num)
 
     def step_info(self, unit: str | None = None) -> str:
-        """Return reader_cost, batch_cost and ips, averages since the last call."""
-        return benchmark().step_info(unit)
+        """Return reader_cost, batch_cost and ips, averages since the last call.
+
+        `unit` is what samples are called. Raises StateError unless steps are being timed.
+        """
+        if self._task is None:
+            message = "step_info() while no steps are timed; call start() first"
+            raise StateError(message)
+        return self._task.info(unit)
 
     def export(self, path: str | os.PathLike[str] = "", format: str = "json") -> None:
         """Write the last round: "json" for Chrome and VisualDL, "pb" for load_profiler_result.
@@ -224,8 +239,22 @@ class Profiler:
         trace: TracebackType | None,
     ) -> None:
         """Stop, unless the block did."""
-        if self.timer_only or self.profiler.is_started:
+        if self.profiler.is_started or (self.timer_only and self._task is not None):
             self.stop()
+
+    def _end_task(self) -> None:
+        """Steps are timed no more; prints how long they took."""
+        task, self._task = self._task, None
+        benchmark().end(task)
+
+    def _step_outside(self) -> None:
+        """A step that nobody records: a slip before start(), and said once after stop()."""
+        if not self._was_started:
+            message = "step() while not recording; call start() first"
+            raise StateError(message)
+        if not self._is_told:
+            show("step() after stop(): it is not counted, and nothing is recorded")
+        self._is_told = True
 
     def _handler(self) -> Any:
         """Return what strobe's profiler calls: a declaration as it is, a callable with us."""
@@ -241,11 +270,11 @@ class Profiler:
 
     def _folder(self) -> Path:
         handler = self.on_trace_ready
-        return handler.directory if isinstance(handler, Export) else Path(_FOLDER)
+        return handler.directory if isinstance(handler, Export) else folder_of_rounds()
 
     def _state_of(self, step: int) -> ProfilerState:
         """Answer strobe's profiler, which asks when a step ends and acts on it after that."""
-        before = self.current_state if step else ProfilerState.CLOSED
+        before = self.previous_state if step else ProfilerState.CLOSED
         state = self._states(step)
         ends = before is ProfilerState.RECORD_AND_RETURN or state not in RECORDING
         if before in RECORDING and ends:
@@ -293,6 +322,8 @@ def _switch(name: str, value: object) -> bool:
 
 
 def _names(value: object) -> list[str]:
+    if value is None:
+        return []
     if isinstance(value, str) or not isinstance(value, Sequence):
         message = f"Profiler(custom_device_types={value!r}): must be a list of str"
         raise UsageError(message)

@@ -11,7 +11,7 @@ from typing import Any
 
 from strobe.errors import UsageError
 from strobe.session.devices import has_device
-from strobe.session.paddle import rounds, show
+from strobe.session.paddle import as_int, rounds, show
 
 _STACKLEVEL = 3
 
@@ -60,7 +60,8 @@ def make_scheduler(
     }
     for name, value in given.items():
         least = 1 if name == "record" else 0
-        if type(value) is not int or value < least:
+        count = as_int(value)
+        if count is None or count < least:
             message = f"make_scheduler({name}={value!r}): {name} must be an int of {least} or more"
             raise UsageError(message)
     if ready == 0:
@@ -113,11 +114,11 @@ def as_scheduler(value: object) -> Scheduler:
 
 
 def _as_window(value: tuple[Any, ...] | list[Any]) -> Scheduler:
-    if len(value) == 2 and all(type(bound) is int for bound in value):
-        start, end = max(value[0], 0), value[1]
-        if end > start:
-            ready = 1 if start else 0
-            return _Rounds(rounds(wait=start - ready, warmup=ready, active=end - start, repeat=1))
+    start, end = map(as_int, value) if len(value) == 2 else (None, None)
+    if start is not None and end is not None and end > max(start, 0):
+        start = max(start, 0)
+        ready = 1 if start else 0
+        return _Rounds(rounds(wait=start - ready, warmup=ready, active=end - start, repeat=1))
     message = (
         f"Profiler(scheduler={value!r}): a pair must be (start, end), two ints with start < end "
         "and end > 0"
@@ -173,12 +174,12 @@ def as_targets(targets: object) -> set[ProfilerTarget]:
     if targets is None:
         return {target for target in ProfilerTarget if _is_here(target)}
     if isinstance(targets, (str, bytes)) or not isinstance(targets, Iterable):
-        raise _no_target(targets)
+        raise _not_targets(targets)
     wanted = set()
     for target in targets:
         known = ProfilerTarget.__members__.get(getattr(target, "name", ""))
         if known is None:
-            raise _no_target(target)
+            raise _not_targets([target])
         wanted.add(known)
     absent = sorted(target.name for target in wanted if not _is_here(target))
     if absent:
@@ -188,9 +189,9 @@ def as_targets(targets: object) -> set[ProfilerTarget]:
     return {target for target in wanted if _is_here(target)} or {ProfilerTarget.CPU}
 
 
-def _no_target(value: object) -> UsageError:
+def _not_targets(given: object) -> UsageError:
     names = ", ".join(f"ProfilerTarget.{name}" for name in ProfilerTarget.__members__)
-    message = f"Profiler(targets=...): {value!r} is no target; give a list of {names}"
+    message = f"Profiler(targets={given!r}): targets must be a list of {names}, or None"
     return UsageError(message)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from strobe.errors import StateError, UsageError
-from strobe.session.paddle import Waits
+from strobe.session.paddle import Waits, as_int
 
 _SKIPPED = 10
 """Iterations that the summary leaves out, as the first ones are slower."""
@@ -97,8 +97,9 @@ class Timing:
         if self.need_record:
             self._waited_s += seconds
 
-    def step(self, samples: int | None) -> None:
-        """An iteration is over."""
+    def step(self, num_samples: int | None) -> None:
+        """An iteration is over; raises UsageError for what is no number of samples."""
+        samples = _count(num_samples)
         if not self.need_record:
             return
         batch_s = self._clock() - self._start_s
@@ -108,10 +109,13 @@ class Timing:
             self._summed.add(self._waited_s, batch_s, samples)
         self.restart()
 
-    def info(self, unit: str) -> str:
+    def info(self, unit: str | None) -> str:
         """Return the averages since the last call; what is 0 is left out."""
+        if unit is not None and not isinstance(unit, str):
+            message = f"step_info(unit={unit!r}): unit must be a str, or None"
+            raise UsageError(message)
         recent, self._recent = self._recent, _Measures()
-        self.unit = unit
+        self.unit = unit or "samples"
         parts = []
         if recent.reader.total:
             parts.append(f" reader_cost: {recent.reader.mean:.5f} s")
@@ -140,6 +144,14 @@ class Timing:
         return f"{self.unit}/s" if measures.counted else "steps/s"
 
 
+def _count(num_samples: object) -> int | None:
+    count = as_int(num_samples)
+    if num_samples is not None and (count is None or count < 0):
+        message = f"step(num_samples={num_samples!r}): must be an int of 0 or more, or None"
+        raise UsageError(message)
+    return count
+
+
 def _row(name: str, mean: float, figures: _Figures) -> str:
     return _cells(name, *(f"{value:.5f}" for value in (mean, figures.most, figures.least)))
 
@@ -162,30 +174,31 @@ class Benchmark:
         """The task that is timed now."""
         return self._tasks[-1] if self._tasks else None
 
-    def begin(self) -> None:
+    def begin(self) -> Timing:
         """Begin a task; the data loaders of frameworks that are imported tell of their waits."""
         if self._waits is None:
             self._waits = Waits(self._wait_begins)
         self._tasks.append(Timing(self._clock))
+        return self._tasks[-1]
 
-    def end(self) -> None:
-        """End the task that began last and print its summary, if there were enough iterations."""
-        if not self._tasks:
+    def end(self, task: Timing | None = None) -> None:
+        """End a task, that which began last if None; print its summary, if it did enough."""
+        task = task or self.current_event
+        if task not in self._tasks or task is None:
             return
-        summary = self._tasks.pop().summary()
+        inside_another = task is self._tasks[-1] and len(self._tasks) > 1
+        self._tasks.remove(task)
+        if inside_another:
+            self._tasks[-1].restart()
         if not self._tasks and self._waits is not None:
             self._waits.undo()
             self._waits = None
-        if self._tasks:
-            self._tasks[-1].restart()
+        summary = task.summary()
         if summary is not None:
             print(summary)
 
     def step(self, num_samples: int | None = None) -> None:
         """End an iteration, of `num_samples` samples. Raises UsageError for what is no number."""
-        if num_samples is not None and (type(num_samples) is not int or num_samples < 0):
-            message = f"step(num_samples={num_samples!r}): must be an int of 0 or more, or None"
-            raise UsageError(message)
         if self._tasks:
             self._tasks[-1].step(num_samples)
 
@@ -194,13 +207,10 @@ class Benchmark:
 
         `unit` is what samples are called. Raises StateError before begin().
         """
-        if unit is not None and not isinstance(unit, str):
-            message = f"step_info(unit={unit!r}): unit must be a str, or None"
-            raise UsageError(message)
         if not self._tasks:
-            message = "step_info() while nothing is timed; call start() first"
+            message = "step_info() while nothing is timed; call begin() first"
             raise StateError(message)
-        return self._tasks[-1].info(unit or "samples")
+        return self._tasks[-1].info(unit)
 
     def check_if_need_record(self, reader: Any) -> None:
         """Say which reader is about to be used: that of other data pauses the timer."""

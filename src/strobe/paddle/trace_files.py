@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import tempfile
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +16,7 @@ from strobe.errors import CaptureError, UsageError
 from strobe.session.handlers import Export
 from strobe.session.paddle import FORMATS
 
+_FOLDER = "profiler_log"
 _SUFFIX = "paddle_trace"
 
 
@@ -56,7 +59,20 @@ def export_protobuf(dir_name: str, worker_name: str | None = None) -> TraceFiles
 
 def default_handler() -> TraceFiles:
     """Return the handler of a profiler that is given none; the folder is made when it is used."""
-    return _make(Path("./profiler_log").absolute(), None, "json")
+    return _make(Path(_FOLDER).absolute(), None, "json")
+
+
+def folder_of_rounds() -> Path:
+    """Return where rounds lie that a handler of the user's own takes: Paddle has no folder then.
+
+    Where ./profiler_log cannot be written, it is that of the system's temporary folder.
+    """
+    folder = Path(_FOLDER).absolute()
+    nearest = folder if folder.exists() else folder.parent
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        with contextlib.suppress(OSError):  # there may be none: start() says so of ours
+            return Path(tempfile.gettempdir()) / folder.name
+    return folder
 
 
 def _handler(call: str, dir_name: Any, worker_name: Any, suffix: str) -> TraceFiles:

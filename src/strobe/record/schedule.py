@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -26,6 +27,16 @@ class State(Enum):
 Schedule = Callable[[int], State]
 
 
+def as_int(value: object) -> int | None:
+    """Return a whole number, NumPy's and a tensor's too, as an int; None for what is none."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
 def schedule(
     *, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0
 ) -> Schedule:
@@ -41,12 +52,15 @@ def schedule(
         "repeat": repeat,
         "skip_first": skip_first,
     }
+    counts = {}
     for name, value in given.items():
         least = 1 if name == "active" else 0
-        if type(value) is not int or value < least:
+        count = as_int(value)
+        if count is None or count < least:
             message = f"schedule({name}={value!r}): {name} must be an int of {least} or more"
             raise UsageError(message)
-    return _Rounds(**given)
+        counts[name] = count
+    return _Rounds(**counts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +110,8 @@ def as_schedule(value: object) -> Schedule:
 
 def _as_window(value: tuple[object, ...] | list[object]) -> Schedule:
     if len(value) == 2:
-        start, end = value
-        if type(start) is int and type(end) is int and 0 <= start < end:
+        start, end = as_int(value[0]), as_int(value[1])
+        if start is not None and end is not None and 0 <= start < end:
             warmup = 1 if start else 0
             return schedule(wait=start - warmup, warmup=warmup, active=end - start, repeat=1)
     message = (

@@ -15,8 +15,10 @@ from strobe.errors import FormatError
 from strobe.model.paddle import PROCESS_USE, SYSTEM_USE, SortedKeys
 from strobe.model.paddle import TracerEventType as Type
 from strobe.model.tables import CATEGORIES
+from strobe.model.text import escape
 from strobe.record import recorder
 from strobe.record.messages import show
+from strobe.record.schedule import as_int
 from strobe.record.schedule import schedule as rounds
 from strobe.record.source import Report, announce_trace
 from strobe.session.recording import Recording
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FORMATS",
     "Waits",
+    "as_int",
     "event_span",
     "export",
     "paddle_tables",
@@ -133,10 +136,10 @@ def recording_of(path: Path, trace: Trace) -> Recording:
 
 def _describe(path: Path, trace: Trace, first_ns: int, last_ns: int) -> manifest.Manifest:
     pids = trace.host.pid
-    report = Report(source_class="B", path="file", reason=str(path))
+    report = Report(source_class="B", path="file", reason=escape(str(path)))
     return manifest.Manifest(
         id=manifest.new_id(),
-        name=path.name,
+        name=escape(path.name),
         strobe=__version__,
         recorder=manifest.IMPORTED,
         host="",

@@ -17,7 +17,7 @@ from strobe.errors import CaptureError, FormatError, StateError, UsageError
 from strobe.record import clocks, recorder
 from strobe.record.messages import show
 from strobe.record.ranks import Place, find_place
-from strobe.record.schedule import CHANGES, State
+from strobe.record.schedule import CHANGES, State, as_int
 from strobe.session import ending
 from strobe.session.handlers import Export
 from strobe.session.options import MAX_BYTES, MAX_MEMORY_BYTES, STACK_RATE_HZ, Options
@@ -104,6 +104,8 @@ class Profiler:
         self._lock = threading.RLock()
         self._metadata: dict[str, Any] = {}
         self._finished: list[Path] = []
+        self._lost: str | None = None
+        """Why a round that the schedule asked for could not be recorded."""
         self._round: Round | None = None
         self._started = False
         self._step = 0
@@ -137,6 +139,7 @@ class Profiler:
             ranks, rank = self._options.ranks, self._place.rank
             self._is_silent = ranks is not None and (rank or 0) not in ranks
             self._finished = []
+            self._lost = None
             self._step = 0
             self._state = State.CLOSED
             self._report_clock()
@@ -161,12 +164,13 @@ class Profiler:
 
         Raises StateError before start(), and UsageError for a number that cannot be one.
         """
-        if num_samples is not None and (type(num_samples) is not int or num_samples < 0):
+        samples = as_int(num_samples)
+        if num_samples is not None and (samples is None or samples < 0):
             message = f"step(num_samples={num_samples!r}): must be an int of 0 or more, or None"
             raise UsageError(message)
         if self._is_inherited():
             return
-        self._end_step(num_samples)
+        self._end_step(samples)
         sources.raise_kept()
 
     def begin_step(self) -> None:
@@ -217,6 +221,8 @@ class Profiler:
         """After stop(): say why a schedule recorded nothing, or everything; None if it did well."""
         if self._options.schedule is None or self._is_silent:
             return None
+        if not self._finished and self._lost:
+            return f"nothing was recorded: {self._lost}"
         if not self._finished:
             return (
                 f"nothing was recorded: the program ended at step {self._step}, before the schedule"
@@ -377,7 +383,8 @@ class Profiler:
             if not self._started:
                 raise
             # In the middle of the program: it goes on without this round.
-            show(str(error))
+            self._lost = str(error)
+            show(self._lost)
 
     def _close_round(self, *, with_step: bool) -> None:
         assert self._round is not None
