@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 import strobe.paddle as profiler
 from strobe.model.paddle import TracerEventType as Type
@@ -150,6 +151,10 @@ def test_memory_agrees_but_for_what_paddle_counts_twice(both: tuple[Any, Any]) -
     every = [node.increase_bytes for root in theirs.node_trees.values() for node in _blocks(root)]
     assert in_all == sum(every)
     assert sum(item.increase_size for item in items.values()) != sum(every)
+    # What was in use before counts, as Paddle counts it.
+    blocks = [node for root in theirs.node_trees.values() for node in _blocks(root)]
+    peak = max(block.current_allocated for block in blocks)
+    assert set(ours.memory.filter(type="Allocated")["peak_bytes"]) == {peak}
 
 
 def _blocks(node: Any) -> Iterator[Any]:
@@ -225,6 +230,21 @@ def test_paddle_loads_our_file_with_memory_and_all() -> None:
     assert loaded.get_version() == "1.0.2"
     assert float(loaded.get_extra_info()["Process Cpu Utilization"]) > 0
     assert {Type(int(node.type)) for root in loaded.get_data().values() for node in _nodes(root)}
+
+
+@pytest.mark.parametrize("form", ["json", "pb"])
+def test_a_file_of_ours_has_the_tables_of_its_recording(form: str) -> None:
+    options = {"profile_memory": True, "record_shapes": True, "with_flops": True}
+    with profiler.Profiler(on_trace_ready=lambda _: None, **options) as mine:
+        work(mine, profiler.RecordEvent)
+    mine.export("x", form)
+
+    live, loaded = mine.summary(), profiler.load_profiler_result("x").summary()
+
+    assert live is not None
+    assert live.operator["flops"].sum() > 0
+    for name in ("model", "operator", "userdefined", "memory", "memory_manipulation", "flops"):
+        assert_frame_equal(getattr(loaded, name), getattr(live, name))
 
 
 SEED = """

@@ -110,7 +110,7 @@ RUNTIME: Field = (
 )
 DRAWN = profile(
     node(1, 0, "matmul dygraph", OPERATOR, 10, 30, SHAPES, MEMORY),
-    node(2, 1, "matmul kernel launch", LAUNCH, 11, 15, RUNTIME),
+    node(2, 1, "matmul kernel launch", LAUNCH, 11, 15, RUNTIME, SHAPES),
     node(3, 0, "from the future", 99, 40, 41),
 )
 
@@ -150,6 +150,7 @@ def test_a_drawn_file(tmp_path: Path) -> None:
         "dtypes": ["float32"],
         "inputs": ["X", "Y"],
     }
+    assert json.loads(events.texts[events.attributes[1]])["type"] == "DygraphKernelLaunch"
     assert json.loads(events.texts[events.attributes[2]]) == {"type": "99"}
     assert events.allocations.bytes.tolist() == [-512]
     assert events.allocations.device.tolist() == [1]
@@ -161,7 +162,8 @@ def test_a_drawn_file(tmp_path: Path) -> None:
     assert trace.device.details["grid_x"].tolist() == [8]
     assert trace.span_index == 3
     assert trace.names[trace.host.callstack[0]] == "train.py:1"
-    assert trace.host.op_id.tolist() == [9, 0, 0, 0]
+    assert trace.host.op_id.tolist() == [9, 9, 0, 0]
+    assert paddle.held_before(trace) == {70: {1: 612}}
 
 
 def test_a_program_on_other_threads_has_phases(tmp_path: Path) -> None:

@@ -616,9 +616,9 @@ def _describe(trace: Trace) -> tuple[Int8, Int32, list[str]]:
     for phase, rows in _phases_of_programs(trace).items():
         told = {"type": "Operator", "phase": phase}
         text_of[rows] = texts.setdefault(json.dumps(told), len(texts))
+    known = [json.loads(text) for text in texts]
     for row in np.flatnonzero(host.inputs >= 0).tolist():
-        inputs = trace.inputs[host.inputs[row]]
-        told = {"type": "Operator", **_flat(inputs)}
+        told = {**known[text_of[row]], **_flat(trace.inputs[host.inputs[row]])}
         text_of[row] = texts.setdefault(json.dumps(told), len(texts))
     return np.array(categories, np.int8)[place], text_of, list(texts)
 
@@ -748,6 +748,17 @@ def _allocations(trace: Trace) -> Allocations:
         allocated_bytes=memory.current_allocated[chosen],
         reserved_bytes=np.where(device < 0, -1, memory.current_reserved[chosen]),
     )
+
+
+def held_before(trace: Trace) -> dict[int, dict[int, int]]:
+    """Return the bytes that each process had in use before its first event: pid, device, bytes."""
+    told = _allocations(trace)
+    found: dict[int, dict[int, int]] = {}
+    for row in np.argsort(told.start_ns, kind="stable").tolist():
+        of_process = found.setdefault(int(told.pid[row]), {})
+        level = int(told.allocated_bytes[row] - told.bytes[row])
+        of_process.setdefault(int(told.device[row]), max(0, level))
+    return found
 
 
 def _device_of(place: str) -> int:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 import weakref
@@ -110,6 +111,7 @@ def read_trace(path: Path) -> Trace:
 def recording_of(path: Path, trace: Trace) -> Recording:
     """Return a file of Paddle's as a recording, in a temporary folder that goes with it."""
     from strobe.importers import paddle_json
+    from strobe.importers.paddle import held_before
 
     folder = Path(tempfile.mkdtemp(prefix="strobe-paddle-"))
     recording = Recording(folder)
@@ -129,6 +131,10 @@ def recording_of(path: Path, trace: Trace) -> Recording:
         marks_ns=[first_ns, last_ns],
         notes=[],
     )
+    for pid, levels in held_before(trace).items():
+        blocks = [(0, size, device) for device, size in levels.items()]
+        content = {"pid": pid, "start_ns": first_ns, "storages": blocks}
+        (log / f"alive-{pid}-{first_ns}.json").write_text(json.dumps(content))
     manifest.write(folder, _describe(path, trace, first_ns, last_ns))
     _ = recording.tables_path  # written now, while the file is there
     return recording
@@ -149,7 +155,7 @@ def _describe(path: Path, trace: Trace, first_ns: int, last_ns: int) -> manifest
         log=places.LOG,
         start=manifest.Anchor(clock_ns=first_ns, monotonic_ns=first_ns, wall_ns=first_ns),
         stop=manifest.Anchor(clock_ns=last_ns, monotonic_ns=last_ns, wall_ns=last_ns),
-        wants={"memory": True},
+        wants={"memory": True, "flops": True},
         sources={"paddle": asdict(report)},
         metadata={
             "span_index": trace.span_index,
