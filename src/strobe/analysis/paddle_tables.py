@@ -434,24 +434,30 @@ _FLOPS = {"level": pl.Int64, "name": pl.String, "time_ns": pl.Int64, "flops": pl
 def _layers(columns: _Columns) -> pl.DataFrame:
     """Layers and operators of the first forward, in their order; none where no flops are known.
 
-    It ends where the outermost of them begins again. Columns: level, of layers around it; name;
-    time_ns; flops, of all that is in it, null where unknown.
+    It ends with the first step, or where its outermost layer begins again, if it has none its first
+    operator. Columns: level, of layers around it; name; time_ns; flops, of all that is in it, null
+    where unknown.
     """
     if columns.rows["flops"].null_count() == columns.rows.height:
         return pl.DataFrame(schema=_FLOPS)
     operators = columns.type == Type.Operator
-    other = np.isin(columns.type, (Type.Backward, Type.Optimization))
+    other = np.isin(columns.type, (Type.Dataloader, Type.Backward, Type.Optimization))
     other |= _named(columns.rows["name"], _GRADIENTS)
     shown = (operators | (columns.type == Type.Forward)) & ~other
     shown &= ~is_inside(other | operators, columns.parent)
     around = np.append(innermost(shown, columns.parent), -1)[columns.parent]
+    shown &= columns.start_ns < columns.steps["end_ns"][0]
     rows = np.flatnonzero(shown)
     level, above = np.zeros(len(rows), np.int64), around[rows]
     while (above >= 0).any():
         level += above >= 0
         above = np.where(above >= 0, around[above], -1)
     name = columns.rows["name"].gather(rows)
-    again = np.flatnonzero((level == 0) & (name == name[:1].item()).to_numpy())[1:2]
+    outermost = np.flatnonzero(level == 0)
+    layers = outermost[columns.type[rows[outermost]] == Type.Forward]
+    number = name.to_physical().to_numpy()
+    first = (layers if len(layers) else outermost)[:1]
+    again = outermost[np.isin(number[outermost], number[first])][1:2]
     rows = rows[: again[0]] if len(again) else rows
     return pl.DataFrame(
         {

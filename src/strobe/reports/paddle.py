@@ -51,8 +51,10 @@ class _Text:
         rule = _SPACING.join("-" * width for width in widths)
         self.lines += ["", title.center(whole, "-"), *heads, rule, _line(columns, widths), rule]
         self.lines += [*(_line(row, widths) for row in shown), rule]
-        if len(cells) > len(shown):
-            self.lines.append(f"{len(cells) - len(shown)} more rows; row_limit shows more")
+        hidden = len(cells) - len(shown)
+        if hidden:
+            rows = "row" if hidden == 1 else "rows"
+            self.lines.append(f"{hidden} more {rows}; row_limit shows more")
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:

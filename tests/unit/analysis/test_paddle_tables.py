@@ -19,6 +19,7 @@ KNOWN = {
     "forward": ("annotation", '{"phase":"forward"}'),
     "layer": ("annotation", '{"phase":"forward"}'),
     "backward": ("annotation", '{"phase":"backward"}'),
+    "load": ("annotation", '{"phase":"data_loading"}'),
     "optimizer": ("annotation", '{"phase":"optimizer"}'),
     "mm": ("operator", None),
     "inner": ("operator", None),
@@ -374,20 +375,22 @@ def test_operations_are_counted_where_they_are_known() -> None:
 
 def test_operations_are_told_layer_by_layer_of_one_forward() -> None:
     spans = described("""
-        main | forward--------------------  backward--   forward---
-        main |  layer---------  mm-----      mm--          mm-
-        main |   mm---  inner-
+        main | load mm mm forward--------------------  backward--   forward---  mm
+        main |  mm         layer---------  mm-----      mm--          mm-
+        main |              mm---  inner-
     """)
     flops = {"mm": 5000, "inner": 0}
     told = pl.Series([flops.get(name) for name in spans["name"]], dtype=pl.Int64)
     tables = paddle_tables(
-        events_of(spans.with_columns(flops=told), steps((0, 60)), (0, 60)), NO_BLOCKS, {}
+        events_of(spans.with_columns(flops=told), steps((0, 90)), (0, 90)), NO_BLOCKS, {}
     )
 
     shown = flops_text(tables).splitlines()[1:-1]
 
-    # 5000 operations in 5, 7 and 15 columns of 1000 ns
+    # 5000 operations in 2, 5, 7 and 14 columns of 1000 ns; what loads data is no forward
     assert shown == [
+        "mm latency: 2.0 us, FLOPs: 5.0 K, FLOPS: 2.5 G",
+        "mm latency: 2.0 us, FLOPs: 5.0 K, FLOPS: 2.5 G",
         "forward latency: 27.0 us, FLOPs: 10.0 K, FLOPS: 370.37 M",
         "  layer latency: 14.0 us, FLOPs: 5.0 K, FLOPS: 357.14 M",
         "    mm latency: 5.0 us, FLOPs: 5.0 K, FLOPS: 1.0 G",
@@ -406,7 +409,7 @@ def test_the_text_tells_units_and_cuts_no_name() -> None:
     assert name in shown
     assert "Time unit: ns" in shown
     assert "4000.00 / 4000.00 / 4000.00 / 4000.00 / 40.00" in shown
-    assert "1 more rows; row_limit shows more" in shown
+    assert "1 more row; row_limit shows more" in shown
     assert "inf" not in shown
 
 
