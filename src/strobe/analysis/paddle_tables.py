@@ -432,42 +432,55 @@ _FLOPS = {"level": pl.Int64, "name": pl.String, "time_ns": pl.Int64, "flops": pl
 
 
 def _layers(columns: _Columns) -> pl.DataFrame:
-    """Layers and operators of the first forward, in their order; none where no flops are known.
+    """Layers and operators of the first forward whose flops are known, in their order.
 
-    It ends with the first step, or where its outermost layer begins again, if it has none its first
-    operator. Columns: level, of layers around it; name; time_ns; flops, of all that is in it, null
-    where unknown.
+    Columns: level, of layers around it; name; time_ns; flops, of all that is in it, null where
+    unknown.
     """
-    if columns.rows["flops"].null_count() == columns.rows.height:
-        return pl.DataFrame(schema=_FLOPS)
     operators = columns.type == Type.Operator
     other = np.isin(columns.type, (Type.Dataloader, Type.Backward, Type.Optimization))
     other |= _named(columns.rows["name"], _GRADIENTS)
     shown = (operators | (columns.type == Type.Forward)) & ~other
     shown &= ~is_inside(other | operators, columns.parent)
     around = np.append(innermost(shown, columns.parent), -1)[columns.parent]
-    shown &= columns.start_ns < columns.steps["end_ns"][0]
-    rows = np.flatnonzero(shown)
+    rows = np.flatnonzero(shown & _is_one_forward(columns, np.flatnonzero(shown & (around < 0))))
     level, above = np.zeros(len(rows), np.int64), around[rows]
     while (above >= 0).any():
         level += above >= 0
         above = np.where(above >= 0, around[above], -1)
-    name = columns.rows["name"].gather(rows)
-    outermost = np.flatnonzero(level == 0)
-    layers = outermost[columns.type[rows[outermost]] == Type.Forward]
-    number = name.to_physical().to_numpy()
-    first = (layers if len(layers) else outermost)[:1]
-    again = outermost[np.isin(number[outermost], number[first])][1:2]
-    rows = rows[: again[0]] if len(again) else rows
     return pl.DataFrame(
         {
-            "level": level[: len(rows)],
-            "name": name.head(len(rows)).cast(pl.String),
+            "level": level,
+            "name": columns.rows["name"].gather(rows).cast(pl.String),
             "time_ns": columns.end_ns[rows] - columns.start_ns[rows],
             "flops": _flops(columns, rows),
         },
         schema=_FLOPS,
     )
+
+
+def _is_one_forward(columns: _Columns, outermost: Int64) -> Bools:
+    """Return which events are of the first forward of which flops are known.
+
+    It is of one thread and one step, and ends where its outermost layer, or where there are no
+    layers its first operator, begins again.
+    """
+    told = outermost[_flops(columns, outermost).is_not_null().to_numpy()]
+    if not len(told):
+        return np.zeros(len(columns.type), bool)
+    layers = told[columns.type[told] == Type.Forward]
+    first = (layers if len(layers) else told)[0]
+    thread = columns.rows["tid"].fill_null(-1).to_numpy()
+    start_ns, name = columns.start_ns, columns.rows["name"].to_physical().to_numpy()
+    ends_ns = columns.steps["end_ns"].to_numpy()
+    ended = np.searchsorted(ends_ns, start_ns[first], side="right")
+    same = outermost[(name[outermost] == name[first]) & (thread[outermost] == thread[first])]
+    chosen: Bools = thread == thread[first]
+    for limit_ns in (*ends_ns[ended : ended + 1], *start_ns[same[same > first][:1]]):
+        chosen &= start_ns < limit_ns
+    for limit_ns in ends_ns[:ended][-1:]:
+        chosen &= start_ns >= limit_ns
+    return chosen
 
 
 def _details(columns: _Columns, chosen: Bools, owner: Int64, keys: list[str]) -> pl.DataFrame:

@@ -190,7 +190,7 @@ def _distributed(text: _Text, tables: PaddleTables, _detail: bool) -> None:
     text.table("Distribution Summary", columns, rows, _unit(text))
     text.lines += [
         "Note: Computation is the time in which kernels ran that do not communicate; without a",
-        "device, that in which operators were open that do not. Ratio: of ProfileStep.",
+        "device, that in which operators were open and waited for none. Ratio: of ProfileStep.",
     ]
 
 
@@ -299,7 +299,7 @@ _VIEWS: dict[SummaryView, tuple[_View, str, str]] = {
     SummaryView.MemoryView: (
         _memory,
         "memory",
-        "Memory Summary: there are no allocations; Profiler(profile_memory=True) asks for them.",
+        "Memory Summary: no framework told of any; Profiler(profile_memory=True) asks for it.",
     ),
 }
 """In the order in which they are printed: how, of which table, and what to say if it is empty."""
