@@ -465,6 +465,15 @@ def test_handlers_write_each_round_after_the_program(folder: Path) -> None:
     assert content["span_indx"] == content["span_index"] == "0"
 
 
+def test_a_forked_process_names_its_files_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    made_before, named = profiler.export_protobuf("out"), profiler.export_protobuf("out", "trainer")
+
+    monkeypatch.setattr("os.getpid", lambda: 77)
+
+    assert made_before.prefix == f"{socket.gethostname()}_77"
+    assert named.prefix == "trainer"
+
+
 def test_a_handler_that_is_called_writes_at_once(folder: Path) -> None:
     handler = profiler.export_chrome_tracing("traces")
 

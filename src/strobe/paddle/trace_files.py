@@ -28,7 +28,13 @@ class FolderError(CaptureError, RuntimeError):
 class TraceFiles(Export):
     """Write each round into a folder: later and elsewhere, or at once when called."""
 
-    suffix: str = "json"
+    suffix: str
+    worker_name: str | None
+
+    @property
+    def prefix(self) -> str:
+        """The worker's name, or that of this process: one that was forked has its own."""
+        return self.worker_name or f"{socket.gethostname()}_{os.getpid()}"
 
     def __call__(self, profiler: Any) -> None:
         """Write the last round of a profiler now."""
@@ -59,7 +65,7 @@ def export_protobuf(dir_name: str, worker_name: str | None = None) -> TraceFiles
 
 def default_handler() -> TraceFiles:
     """Return the handler of a profiler that is given none; the folder is made when it is used."""
-    return _make(Path(_FOLDER).absolute(), None, "json")
+    return TraceFiles(FORMATS["json"], Path(_FOLDER).absolute(), "json", None)
 
 
 def folder_of_rounds() -> Path:
@@ -91,9 +97,4 @@ def _handler(call: str, dir_name: Any, worker_name: Any, suffix: str) -> TraceFi
             "choose one that can be written"
         )
         raise FolderError(message) from error
-    return _make(folder, worker_name, suffix)
-
-
-def _make(folder: Path, worker_name: str | None, suffix: str) -> TraceFiles:
-    prefix = worker_name or f"{socket.gethostname()}_{os.getpid()}"
-    return TraceFiles(format=FORMATS[suffix], directory=folder, prefix=prefix, suffix=suffix)
+    return TraceFiles(FORMATS[suffix], folder, suffix, worker_name)

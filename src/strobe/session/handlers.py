@@ -17,8 +17,14 @@ class Export:
 
     format: str
     directory: Path
-    prefix: str | None = None
-    """What the file is named: this and when the round ended; by its recording if None."""
+
+    @property
+    def prefix(self) -> str | None:
+        """What a file of this process is named: this and when the round ended.
+
+        None: it is named as its recording.
+        """
+        return None
 
     def __call__(self, _profiler: Any) -> None:
         """Do nothing: on_trace_ready handlers are callables, and this one is carried out later."""

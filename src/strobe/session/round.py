@@ -165,7 +165,7 @@ def _describe(
     exports = []
     if isinstance(handler, Export):
         exports.append({"format": handler.format, "directory": str(handler.directory)})
-        if handler.prefix:
+        if handler.prefix is not None:
             exports[-1]["prefix"] = handler.prefix
     return manifest.Manifest(
         id=recording_id,
