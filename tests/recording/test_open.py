@@ -16,6 +16,7 @@ import pytest
 
 import strobe
 from programs import Program, count
+from strobe.record.source import announce_held
 
 SPANS = 100_000
 RECORD_BYTES = 32
@@ -89,6 +90,20 @@ def test_a_killed_one_is_recovered(program: Program, killed: Path) -> None:
     assert (collected, dropped) == (SPANS + 1, 0)
     assert note == "the program ended without stop(): the recording ends with its last record"
     assert not (killed / "log").exists()
+
+
+def note_of_framework(recording: Path) -> str | None:
+    announce_held(recording / "log", "paddle")
+    notes = dict(strobe.open(recording).completeness().select("source", "note").iter_rows())
+    return notes.get("paddle")
+
+
+def test_what_a_framework_held_is_lost_with_the_program(killed: Path) -> None:
+    assert "is lost" in (note_of_framework(killed) or "")
+
+
+def test_what_a_framework_held_was_taken_from_it_at_the_stop(recording: Path) -> None:
+    assert note_of_framework(recording) is None
 
 
 def test_opening_twice_gives_the_same(program: Program, recording: Path) -> None:

@@ -350,6 +350,12 @@ def _completeness(
         }
         for name, report in manifest.sources.items()
     ]
+    # Of a program that was killed there is no report.
+    sources += [
+        {"source": name, "source_class": "B", "note": "; ".join(added.notes) or None}
+        for name, added in foreign.items()
+        if name not in manifest.sources
+    ]
     missing = [
         {"source": option, "note": f"asked for and not collected: {reason}"}
         for option, reason in manifest.missing.items()

@@ -30,11 +30,12 @@ from strobe.importers.events import Alignment, Counters, Events, align
 from strobe.model.tables import CATEGORIES
 from strobe.model.text import escape
 from strobe.store.manifest import Manifest
-from strobe.store.places import FACTS
+from strobe.store.places import FACTS, HELD
 
 _ON_DEVICE = [CATEGORIES.index("kernel"), CATEGORIES.index("copy")]
 _BACKWARD = CATEGORIES.index("backward")
 _COMMUNICATION = CATEGORIES.index("communication")
+_LOST = "what the framework's own profiler held when the program ended is lost"
 
 
 # The readers that sources name: a module of strobe.importers, imported once it is needed, and how
@@ -72,6 +73,9 @@ def add_foreign(log: Log, directories: list[Path], manifest: Manifest) -> dict[s
             _add(log, _read(facts["reader"], trace), facts, manifest, source)
         except (OSError, ValueError, KeyError, FormatError) as error:
             source.notes.append(f"{trace.name} could not be read ({error})")
+    for path in (path for each in directories for path in each.glob(f"*{HELD}")):
+        if manifest.stop is None:
+            added[path.stem].notes.append(_LOST)
     return added
 
 

@@ -120,6 +120,11 @@ def announce_trace(
     trace.with_name(trace.name + places.FACTS).write_text(json.dumps(facts))
 
 
+def announce_held(log: Path, source: str) -> None:
+    """Tell the finalizer that a framework keeps events, which a program that is killed loses."""
+    (log / f"{source}{places.HELD}").touch()
+
+
 class Source(Protocol):
     """One source of this process. The manager calls it, never two threads at once."""
 

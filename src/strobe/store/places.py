@@ -32,6 +32,8 @@ LINKS = "links"
 TABLES = "tables"
 # Beside a framework's own trace in a log: what has to be known to read it.
 FACTS = ".facts"
+# In a log: the source whose framework keeps events to itself until it is stopped.
+HELD = ".held"
 FAILURE = "finalizer.log"
 # In a log: directories of a framework that are kept beside the tables.
 ORIGINALS = "minddata-*"

@@ -15,7 +15,7 @@ from typing import Any
 from strobe.errors import CaptureError, StateError, UsageError
 from strobe.record import recorder
 from strobe.record.messages import show
-from strobe.record.source import Report, Wants, announce_trace
+from strobe.record.source import Report, Wants, announce_held, announce_trace
 from strobe.sources import building, held, manager
 from strobe.sources.bounds import most_seconds, start_timer
 from strobe.sources.paddle import build, communication, loading
@@ -132,6 +132,7 @@ class PaddleSource:
             self._limit(f"operators are not recorded: {error}")
             return
         self._session, self._recorded = session, True
+        announce_held(log, self.name)
         self._annotations.native_is_ours = True
         self._annotations.limit(self._seconds)
         self._timer = start_timer(self._seconds, self._hush, [session])
