@@ -12,7 +12,15 @@ from typing import IO
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a path for a file that takes the name `path` at the end, or vanishes by an exception."""
+    """Give a path for a file that takes the name `path` at the end, or vanishes by an exception.
+
+    What a link points to is replaced, not the link. A device or a pipe is written to as it is: to
+    take its name would take it from all other programs.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        yield path
+        return
+    path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     with contextlib.ExitStack() as undo:
