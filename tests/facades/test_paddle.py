@@ -525,10 +525,13 @@ def test_exports_that_cannot_be(folder: Path) -> None:
         (("x", "xml"), UsageError),
         (("",), UsageError),
         ((3,), UsageError),
+        (("x\0y",), UsageError),
         ((str(folder / "file" / "x.json"),), CaptureError),
     ):
         with pytest.raises(error, match="export"):
             made.export(*arguments)
+        with pytest.raises(error, match="save"):
+            made.profiler_result.save(*arguments)  # type: ignore[union-attr]
 
 
 def test_a_result_has_trees_of_nodes(folder: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from strobe.errors import CaptureError, StateError, UsageError
+from strobe.errors import StateError, UsageError
 from strobe.model.paddle import PROCESS_USE, SYSTEM_USE, SortedKeys, SummaryView
 from strobe.paddle.schedule import (
     RECORDING,
@@ -21,9 +21,9 @@ from strobe.paddle.schedule import (
 )
 from strobe.paddle.summary import Shown
 from strobe.paddle.timer import Timing, benchmark
-from strobe.paddle.trace_files import default_handler, folder_of_rounds
+from strobe.paddle.trace_files import default_handler, folder_of_rounds, write_trace
 from strobe.session.handlers import Export
-from strobe.session.paddle import FORMATS, export, show
+from strobe.session.paddle import show
 from strobe.session.profiler import Profiler as Session
 from strobe.session.utilization import Moment, utilization
 
@@ -169,17 +169,7 @@ class Profiler:
         Raises UsageError for another format or an empty path, StateError if there are no data,
         CaptureError where the path cannot be written.
         """
-        if format not in FORMATS:
-            message = f"export(format={format!r}): format must be 'json' or 'pb'"
-            raise UsageError(message)
-        if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
-            message = f"export({path!r}): path must be that of the file to write"
-            raise UsageError(message)
-        try:
-            export(self._require_data("export()"), Path(path), format)
-        except OSError as error:
-            message = f"export({os.fspath(path)!r}): cannot be written ({error.strerror or error})"
-            raise CaptureError(message) from error
+        write_trace("export", lambda: self._require_data("export()"), path, format)
 
     def summary(
         self,

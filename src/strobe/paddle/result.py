@@ -10,10 +10,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from strobe.errors import CaptureError, UsageError
+from strobe.errors import UsageError
 from strobe.model.paddle import SortedKeys, SummaryView, TracerEventType, TracerMemEventType
 from strobe.paddle.summary import Shown
-from strobe.session.paddle import FORMATS, export, read_trace, recording_of, trace_of
+from strobe.paddle.trace_files import is_path, write_trace
+from strobe.session.paddle import read_trace, recording_of, trace_of
 
 if TYPE_CHECKING:
     from strobe.importers.paddle import Trace
@@ -28,7 +29,7 @@ def load_profiler_result(filename: str | os.PathLike[str]) -> ProfilerResult:
 
     Raises FormatError where there is none, or it is damaged.
     """
-    if not isinstance(filename, (str, os.PathLike)) or not os.fspath(filename):
+    if not is_path(filename):
         message = f"load_profiler_result({filename!r}): filename must be the path of a file"
         raise UsageError(message)
     path = Path(filename)
@@ -102,16 +103,9 @@ class ProfilerResult:
         how = Shown.of(sorted_by, op_detail, thread_sep, time_unit, views, row_limit)
         return how.show(self.recording)
 
-    def save(self, path: str, format: str = "json") -> None:
+    def save(self, path: str | os.PathLike[str], format: str = "json") -> None:
         """Write it as "json" or "pb"; raises UsageError, CaptureError."""
-        if format not in FORMATS:
-            message = f"save(format={format!r}): format must be 'json' or 'pb'"
-            raise UsageError(message)
-        try:
-            export(self.recording, Path(path), format)
-        except OSError as error:
-            message = f"save({path!r}): cannot be written ({error.strerror or error})"
-            raise CaptureError(message) from error
+        write_trace("save", lambda: self.recording, path, format)
 
 
 class HostPythonNode:

@@ -7,14 +7,18 @@ import contextlib
 import os
 import socket
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strobe.errors import CaptureError, UsageError
 from strobe.session.handlers import Export
-from strobe.session.paddle import FORMATS
+from strobe.session.paddle import FORMATS, export
+
+if TYPE_CHECKING:
+    from strobe.session.recording import Recording
 
 _FOLDER = "profiler_log"
 _SUFFIX = "paddle_trace"
@@ -81,11 +85,35 @@ def folder_of_rounds() -> Path:
     return folder
 
 
+def is_path(value: object) -> bool:
+    """Say whether this can be the path of a file or folder."""
+    return isinstance(value, (str, os.PathLike)) and "\0" not in str(value) and bool(str(value))
+
+
+def write_trace(call: str, recording: Callable[[], Recording], path: Any, form: str) -> None:
+    """Write a recording, asked for when the rest is right, as "json" or "pb".
+
+    Raises UsageError for another format and what is no path, CaptureError where it is not writable.
+    """
+    if form not in FORMATS:
+        message = f"{call}(format={form!r}): format must be 'json' or 'pb'"
+        raise UsageError(message)
+    if not is_path(path):
+        message = f"{call}({path!r}): path must be that of the file to write"
+        raise UsageError(message)
+    try:
+        export(recording(), Path(path), form)
+    except OSError as error:
+        message = f"{call}({os.fspath(path)!r}): cannot be written ({error.strerror or error})"
+        raise CaptureError(message) from error
+
+
 def _handler(call: str, dir_name: Any, worker_name: Any, suffix: str) -> TraceFiles:
-    if not isinstance(dir_name, (str, os.PathLike)) or not os.fspath(dir_name):
+    if not is_path(dir_name):
         message = f"{call}({dir_name!r}): dir_name must be the path of a folder"
         raise UsageError(message)
-    if worker_name is not None and (not isinstance(worker_name, str) or "/" in worker_name):
+    is_name = isinstance(worker_name, str) and not set(worker_name) & {"/", "\0"}
+    if worker_name is not None and not is_name:
         message = f"{call}(worker_name={worker_name!r}): must be a str without '/', or None"
         raise UsageError(message)
     folder = Path(dir_name).absolute()
