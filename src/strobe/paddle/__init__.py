@@ -5,8 +5,9 @@ Names, arguments, states and tables are those of paddle.profiler 3.3; Paddle is 
 is different, and why:
 
 Recording
-- One object may be started again, and several may record at once. Paddle has one native profiler in
-  a process, and a second round of the same object records nothing.
+- One object may be started again, and several may record at once, each with a timer of its own.
+  Paddle has one native profiler in a process, and a second round of the same object records nothing.
+- step() after stop() is not counted, which is said once. Paddle goes on with the schedule.
 - RecordEvents may overlap, recur, cross step() or never end. One of these makes Paddle lose the
   whole profile.
 - RECORD to CLOSED or READY, and a stop() in the middle of a round, keep what was recorded.
@@ -27,14 +28,16 @@ Errors
 
 Tables
 - summary() prints and returns the tables as frames. Names are not cut, `row_limit` works.
-- Memory: each block is counted once; Paddle counts those of a kernel launch twice.
+- Memory: each block is counted once; Paddle counts those of a kernel launch twice. Of the host
+  nothing is reserved, and the figure that Paddle tells is not shown.
 - with_flops has figures, of which Paddle loses the shapes that they follow from. A figure that is
   not known is a dash, not 0.
 - A minimum or a ratio that there is none of is a dash, not inf or 0.
 - CPU utilization is measured to the nanosecond, not in ticks of 10 ms.
 - Others in the model table is the time in which no part of a step was open. Paddle takes the sum of
   the parts off the steps, which is less than nothing where parts of several threads overlap.
-- Without a device, Computation in the distributed table is the union of operators.
+- Without a device, Computation in the distributed table is the time in which operators were open
+  and did not wait for communication inside them.
 - In other frameworks the outermost operators are Operator, those inside OperatorInner; phases that
   no event tells are found from the operators.
 
