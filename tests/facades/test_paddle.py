@@ -281,6 +281,14 @@ def test_what_a_callback_or_a_scheduler_raises_is_shown(capfd: pytest.CaptureFix
     assert asked.recording.steps().collect()["step"].to_list() == [0, 1]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who holds memory")
+def test_memory_that_runs_out_is_told_of(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(MemoryError), profiler.Profiler(on_trace_ready=ignore, profile_memory=True):
+        raise MemoryError
+
+    assert "out of memory (MemoryError)" in capfd.readouterr().err
+
+
 def test_a_scheduler_that_returns_something_else() -> None:
     with pytest.raises(UsageError, match="must return a ProfilerState"):
         profiler.Profiler(scheduler=lambda step: "RECORD")
@@ -333,7 +341,7 @@ def test_arguments_that_cannot_be(arguments: dict[str, Any]) -> None:
 
 def test_calls_out_of_order() -> None:
     made = profiler.Profiler(on_trace_ready=ignore)
-    for call in (made.stop, made.step, made.summary, lambda: made.export("x")):
+    for call in (made.stop, made.step, made.summary, lambda: made.export("x"), made.step_info):
         with pytest.raises(RuntimeError, match="start"):
             call()
     with made:

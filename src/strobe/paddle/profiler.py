@@ -215,7 +215,7 @@ class Profiler:
     @property
     def recording(self) -> Recording:
         """The last round as a strobe.Recording; raises StateError when none has ended."""
-        return self.profiler.recording
+        return self._require_data("recording")
 
     def __enter__(self) -> Profiler:
         """Start."""
@@ -229,6 +229,8 @@ class Profiler:
         trace: TracebackType | None,
     ) -> None:
         """Stop, unless the block did."""
+        if self.profiler.is_started:
+            self.profiler.tell_error(error)
         if self.profiler.is_started or (self.timer_only and self._task is not None):
             self.stop()
 

@@ -217,6 +217,10 @@ class Profiler:
         if self._options.schedule is not None:
             self._on_step = self._step_by_itself
 
+    def tell_error(self, error: BaseException | None) -> None:
+        """An error leaves the block: let the sources look at it that look for some."""
+        sources.raised(error)
+
     def explain_schedule(self) -> str | None:
         """After stop(): say why a schedule recorded nothing, or everything; None if it did well."""
         if self._options.schedule is None or self._is_silent:
@@ -301,7 +305,7 @@ class Profiler:
     ) -> None:
         """Stop, unless the block did, or this is a forked child of the one that started."""
         if self._is_started():
-            sources.raised(error)
+            self.tell_error(error)
             self.stop()
 
     def _end_step(self, num_samples: int | None) -> None:
