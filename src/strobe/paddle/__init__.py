@@ -6,7 +6,7 @@ is different, and why:
 
 Recording
 - One object may be started again, and several may record at once, each with a timer of its own.
-  Paddle has one native profiler in a process, and a second round of the same object records nothing.
+  Paddle has one native profiler in a process, and an object that is started again records nothing.
 - step() after stop() is not counted, which is said once. Paddle goes on with the schedule.
 - RecordEvents may overlap, recur, cross step() or never end. One of these makes Paddle lose the
   whole profile.
