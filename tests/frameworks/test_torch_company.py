@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,21 @@ def test_a_compiled_model_is_recorded(tmp_path: Path) -> None:
     names = counts(again)
     assert names["aten::addmm"] == 2
     assert names["CompiledFunctionBackward"] == 1
+
+
+@pytest.mark.filterwarnings("ignore:Using `torch.compile.module.` when there are global hooks")
+def test_a_model_is_compiled_while_its_layers_are_recorded(tmp_path: Path) -> None:
+    model = network()
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    results = []
+
+    recording = record(
+        lambda: results.append(compiled(torch.ones(2, 8))), tmp_path, with_modules=True
+    )
+
+    assert torch.equal(results[0], model(torch.ones(2, 8)))
+    layers = recording.spans().filter(pl.col("category") == "module").collect()
+    assert layers["name"].to_list() == ["OptimizedModule"]
 
 
 def test_autocast_shows_the_types_it_chose(tmp_path: Path) -> None:
@@ -461,6 +477,39 @@ def test_layers_after_an_error_in_forward_have_their_own_paths(tmp_path: Path) -
     layers = ["Broken.inner", "Sequential.0", "Sequential.2"]
     assert modules_of(recording, "aten::addmm") == layers
     assert not recording.spans().collect()["unfinished"].any()
+
+
+@dataclass
+class Scaled(nn.Module):
+    """It equals others and so has no hash, and will not tell its layers."""
+
+    factor: float
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(8, 8)
+
+    def named_modules(self, *_: Any, **__: Any) -> Any:
+        raise LookupError
+
+    def forward(self, given: Any) -> Any:
+        return self.inner(given) * self.factor
+
+
+def test_layers_without_a_hash_and_after_an_interrupt_have_their_paths(tmp_path: Path) -> None:
+    def work() -> None:
+        interrupted = network()
+        interrupted[2].register_forward_pre_hook(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            interrupted(torch.ones(2, 8))
+        Scaled(2.0)(torch.ones(2, 8))
+
+    def interrupt(_layer: Any, _inputs: Any) -> None:
+        raise KeyboardInterrupt
+
+    recording = record(work, tmp_path, with_modules=True)
+
+    assert modules_of(recording, "aten::addmm") == ["Sequential.0", "Scaled.inner"]
 
 
 # Nothing stays

@@ -6,6 +6,7 @@ import os
 import threading
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -208,6 +209,38 @@ def test_a_handler_may_stop_the_profiler_for_good(tmp_path: Path) -> None:
     assert not profiler.is_started
     (made,) = tmp_path.iterdir()  # the next round was not begun
     assert made == profiler.recording.path
+
+
+@pytest.mark.parametrize("call", ["restart", "step"])
+def test_a_handler_may_go_on_by_itself_and_each_round_ends(tmp_path: Path, call: str) -> None:
+    def go_on(finished: strobe.Profiler) -> None:
+        if finished.is_started and len(list(tmp_path.iterdir())) == 1:
+            if call == "restart":
+                finished.stop()
+                finished.start()
+            else:
+                finished.step()
+
+    schedule = strobe.schedule(wait=0, warmup=0, active=1)
+    profiler = strobe.Profiler(output=tmp_path, schedule=schedule, on_trace_ready=go_on)
+
+    with profiler:
+        profiler.step()
+        with strobe.span("work"):
+            profiler.step()
+
+    made = [strobe.open(path) for path in tmp_path.iterdir()]
+    assert len(made) == 3  # before, with the work, and what begins after it
+    assert sorted(map(names, made)) == [[], [], ["work"]]
+
+
+@pytest.mark.parametrize("number", ["x", -1, 1.5, True])
+def test_a_request_has_a_number_of_samples_or_is_refused(tmp_path: Path, number: Any) -> None:
+    with (
+        strobe.Profiler(output=tmp_path) as profiler,
+        pytest.raises(strobe.UsageError, match="num_samples"),
+    ):
+        profiler.request(number)
 
 
 def test_a_handler_that_raises_is_shown_and_the_program_goes_on(

@@ -164,10 +164,7 @@ class Profiler:
 
         Raises StateError before start(), and UsageError for a number that cannot be one.
         """
-        samples = as_int(num_samples)
-        if num_samples is not None and (samples is None or samples < 0):
-            message = f"step(num_samples={num_samples!r}): must be an int of 0 or more, or None"
-            raise UsageError(message)
+        samples = _as_samples("step", num_samples)
         if self._is_inherited():
             return
         self._end_step(samples)
@@ -185,10 +182,14 @@ class Profiler:
             self._step_start_ns = recorder.core.clock_ns()
 
     def request(self, num_samples: int | None = None) -> _Request:
-        """Return a context manager for a server's request: a step that may overlap others."""
+        """Return a context manager for a server's request: a step that may overlap others.
+
+        Raises StateError before start(), and UsageError for a number that cannot be one.
+        """
+        samples = _as_samples("request", num_samples)
         if not self._is_inherited():
             self._require_started("request()")
-        return _Request(self, num_samples)
+        return _Request(self, samples)
 
     def stop(self) -> None:
         """Stop, and return at once; the tables are written by another process.
@@ -363,8 +364,12 @@ class Profiler:
         self._state = state
         if self._round is not None and (change.save or too_long):
             self._close_round(with_step=True)
-        if change.open and self._started:  # on_trace_ready may have stopped it
+        if change.open and self._is_to_record():
             self._open_round()
+
+    def _is_to_record(self) -> bool:
+        """Say whether a round is wanted: on_trace_ready may have stopped it, or gone on itself."""
+        return self._started and self._round is None and self._state in _RECORDING
 
     def _mark(self, start_ns: int, samples: int | None, *, request: bool) -> None:
         if self._round is None:
@@ -427,6 +432,15 @@ def read_json(key: object, value: str) -> Any:
         message = f"add_metadata_json({key!r}, value={value[:80]!r}): value is no JSON ({error})"
         raise UsageError(message) from None
     return content
+
+
+def _as_samples(call: str, number: object) -> int | None:
+    """Return how many samples a step has, None if nobody said; raises UsageError."""
+    samples = as_int(number)
+    if number is not None and (samples is None or samples < 0):
+        message = f"{call}(num_samples={number!r}): must be an int of 0 or more, or None"
+        raise UsageError(message)
+    return samples
 
 
 class _Request:
