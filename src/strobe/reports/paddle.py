@@ -294,12 +294,12 @@ _VIEWS: dict[SummaryView, tuple[_View, str, str]] = {
     SummaryView.UDFView: (
         _userdefined,
         "userdefined",
-        "UserDefined Summary: there are no RecordEvents.",
+        "UserDefined Summary: there are no RecordEvents, but for those of memory manipulation.",
     ),
     SummaryView.MemoryView: (
         _memory,
         "memory",
-        "Memory Summary: no framework told of any; Profiler(profile_memory=True) asks for it.",
+        "Memory Summary: no framework told of its memory; Profiler(profile_memory=True) asks for it.",
     ),
 }
 """In the order in which they are printed: how, of which table, and what to say if it is empty."""
