@@ -753,11 +753,13 @@ def _allocations(trace: Trace) -> Allocations:
 def held_before(trace: Trace) -> dict[int, dict[int, int]]:
     """Return the bytes that each process had in use before its first event: pid, device, bytes."""
     told = _allocations(trace)
+    order = np.argsort(told.start_ns, kind="stable")
+    whose = np.stack([told.pid[order], told.device[order]])
+    first = order[np.unique(whose, axis=1, return_index=True)[1]]
     found: dict[int, dict[int, int]] = {}
-    for row in np.argsort(told.start_ns, kind="stable").tolist():
-        of_process = found.setdefault(int(told.pid[row]), {})
+    for row in first.tolist():
         level = int(told.allocated_bytes[row] - told.bytes[row])
-        of_process.setdefault(int(told.device[row]), max(0, level))
+        found.setdefault(int(told.pid[row]), {})[int(told.device[row])] = max(0, level)
     return found
 
 

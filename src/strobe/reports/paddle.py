@@ -299,7 +299,7 @@ _VIEWS: dict[SummaryView, tuple[_View, str, str]] = {
     SummaryView.MemoryView: (
         _memory,
         "memory",
-        "Memory Summary: no framework told of its memory; Profiler(profile_memory=True) asks for it.",
+        "Memory Summary: no framework told of memory; Profiler(profile_memory=True) asks for it.",
     ),
 }
 """In the order in which they are printed: how, of which table, and what to say if it is empty."""
