@@ -273,7 +273,7 @@ def test_what_a_callback_or_a_scheduler_raises_is_shown(capfd: pytest.CaptureFix
         raise ValueError("out of luck")
 
     made = run(2, on_trace_ready=fail)
-    asked = run(2, scheduler=lambda step: fail(step) if step == 2 else State.RECORD)
+    asked = run(4, scheduler=lambda step: fail(step) if step >= 2 else State.RECORD)
 
     shown = capfd.readouterr().err
     assert shown.count("ValueError: out of luck") == 2

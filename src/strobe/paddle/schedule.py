@@ -132,12 +132,13 @@ def as_state(value: object) -> ProfilerState | None:
 
 
 class States:
-    """A user's scheduler, asked once for each step; where it fails, that is shown and CLOSED."""
+    """A user's scheduler, asked once for each step; where it fails, that is CLOSED, and said once."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._step = -1
         self._state = ProfilerState.CLOSED
+        self._is_told = False
 
     def __call__(self, step: int) -> ProfilerState:
         """Return the state of a step."""
@@ -147,13 +148,13 @@ class States:
 
     def forget(self) -> None:
         """The steps begin anew."""
-        self._step = -1
+        self._step, self._is_told = -1, False
 
     def _ask(self, step: int) -> ProfilerState:
         try:
             answer = self._scheduler(step)
         except Exception:  # the user's, and the program must go on
-            show(f"the scheduler failed, so step {step} is CLOSED:\n{traceback.format_exc()}")
+            self._tell(f"the scheduler failed, so step {step} is CLOSED:\n{traceback.format_exc()}")
             return ProfilerState.CLOSED
         state = as_state(answer)
         if state is None:
@@ -161,9 +162,15 @@ class States:
             if step == 0:
                 message = f"Profiler(scheduler=...): {message}"
                 raise UsageError(message)
-            show(f"{message}: the step is CLOSED")
+            self._tell(f"{message}: the step is CLOSED")
             return ProfilerState.CLOSED
         return state
+
+    def _tell(self, text: str) -> None:
+        """Show the first failure: one at each step would be all that there is to see."""
+        if not self._is_told:
+            show(text)
+        self._is_told = True
 
 
 def as_targets(targets: object) -> set[ProfilerTarget]:
