@@ -132,7 +132,7 @@ def as_state(value: object) -> ProfilerState | None:
 
 
 class States:
-    """A user's scheduler, asked once for each step; where it fails, that is CLOSED, and said once."""
+    """A user's scheduler, asked once for each step; one where it fails is CLOSED, and said once."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
