@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.record.messages import show
-from strobe.record.source import Report, Wants, announce_trace
+from strobe.record.source import Report, Wants, announce_held, announce_trace
 from strobe.sources import manager
 from strobe.sources.bounds import most_seconds
 from strobe.sources.jax.session import ANCHOR, XlaSession
@@ -117,6 +117,7 @@ class JaxSource:
             self._notes.append("JAX had not yet chosen its devices: only the host was watched")
         session.start(most_seconds(SECONDS_VARIABLE))
         self._session = session
+        announce_held(log, self.name)
 
     def _stop(self) -> None:
         session, self._session = self._session, None
