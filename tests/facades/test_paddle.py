@@ -232,6 +232,22 @@ def test_each_round_calls_back_with_the_profiler_and_its_number() -> None:
     assert rounds == [(0, 2, "RECORD_AND_RETURN", "READY"), (1, 4, "RECORD_AND_RETURN", "CLOSED")]
 
 
+def test_a_round_that_ends_with_the_program_has_its_number_and_use_too() -> None:
+    made = profiler.Profiler(
+        scheduler=lambda step: State.RECORD if step else State.RECORD_AND_RETURN,
+        on_trace_ready=ignore,
+    )
+    made.start()
+    made.step()
+    made.profiler.stop()  # as the end of the program does
+    profiler.benchmark().end()
+
+    result = made.profiler_result
+    assert result is not None
+    assert result.get_span_index() == 1
+    assert {"Process Cpu Utilization", "System Cpu Utilization"} <= set(result.get_extra_info())
+
+
 def test_a_handler_may_stop_the_profiler_or_start_it_again(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from strobe.errors import StateError, UsageError
 from strobe.model.paddle import PROCESS_USE, SYSTEM_USE, SortedKeys, SummaryView
 from strobe.paddle.schedule import (
-    RECORDING,
     ProfilerState,
     ProfilerTarget,
     States,
@@ -31,6 +30,24 @@ if TYPE_CHECKING:
     from strobe.paddle.result import ProfilerResult
     from strobe.session.paddle import PaddleTables
     from strobe.session.recording import Recording
+
+
+class _Session(Session):
+    """strobe's profiler, whose rounds keep what Paddle's do: their number, how busy we were."""
+
+    _began: Moment
+
+    def _open_round(self) -> None:
+        self._began = Moment.now()
+        super()._open_round()
+
+    def _close_round(self, *, with_step: bool) -> None:
+        self.add_metadata("span_index", str(len(self.recordings)))
+        shares = utilization(self._began, Moment.now())
+        for name, share in zip((PROCESS_USE, SYSTEM_USE), shares, strict=True):
+            if share is not None:
+                self.add_metadata(name, f"{share:.6f}")
+        super()._close_round(with_step=with_step)
 
 
 class Profiler:
@@ -78,8 +95,8 @@ class Profiler:
         self.previous_state = ProfilerState.CLOSED
         self.current_state = self._states(0)
         self.record_event = None
-        self.profiler = Session(
-            schedule=None if scheduler is None else self._state_of,
+        self.profiler = _Session(
+            schedule=None if scheduler is None else self._states,
             on_trace_ready=self._handler(),
             output=self._folder(),
             record_shapes=self.record_shapes,
@@ -91,7 +108,6 @@ class Profiler:
         """Whether it was said that steps after stop() are not counted."""
         self._task: Timing | None = None
         """What is timed, from start() to stop()."""
-        self._began: Moment | None = None
         self._result: ProfilerResult | None = None
 
     def start(self) -> None:
@@ -109,8 +125,6 @@ class Profiler:
             show("emit_nvtx is not done here: ranges for NVIDIA's tools are made by Paddle alone")
         if not self.timer_only:
             self._result = None
-            if self.current_state in RECORDING:
-                self._began = Moment.now()
             self.profiler.start()
         self._was_started, self._is_told = True, False
         self._task = benchmark().begin()
@@ -127,8 +141,6 @@ class Profiler:
             self.profiler.stop()  # which says so; in a forked child it is the parent's to stop
             return
         self._end_task()
-        if self.current_state in RECORDING:
-            self._describe_round()
         if self.current_state is ProfilerState.READY:
             show("stop() while READY: the round that was to begin is not recorded")
         self.profiler.stop()
@@ -263,27 +275,6 @@ class Profiler:
     def _folder(self) -> Path:
         handler = self.on_trace_ready
         return handler.directory if isinstance(handler, Export) else folder_of_rounds()
-
-    def _state_of(self, step: int) -> ProfilerState:
-        """Answer strobe's profiler, which asks when a step ends and acts on it after that."""
-        before = self.previous_state if step else ProfilerState.CLOSED
-        state = self._states(step)
-        ends = before is ProfilerState.RECORD_AND_RETURN or state not in RECORDING
-        if before in RECORDING and ends:
-            self._describe_round()
-        if state in RECORDING and (before not in RECORDING or ends):
-            self._began = Moment.now()
-        return state
-
-    def _describe_round(self) -> None:
-        """Keep with the round that ends what Paddle keeps: its number, and how busy we were."""
-        if self._began is None:
-            return
-        self.profiler.add_metadata("span_index", str(len(self.profiler.recordings)))
-        shares = utilization(self._began, Moment.now())
-        for name, share in zip((PROCESS_USE, SYSTEM_USE), shares, strict=True):
-            if share is not None:
-                self.profiler.add_metadata(name, f"{share:.6f}")
 
     def _require_data(self, call: str) -> Recording:
         if not self._was_started:

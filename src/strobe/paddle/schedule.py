@@ -38,7 +38,6 @@ class ProfilerState(Enum):
     """Records; the round ends with this step."""
 
 
-RECORDING = (ProfilerState.RECORD, ProfilerState.RECORD_AND_RETURN)
 Scheduler = Callable[[int], Any]
 
 
