@@ -397,6 +397,54 @@ def test_a_window_has_what_was_asked_for_in_it(program: Program) -> None:
         assert operators.height == 3, operators["name"]  # XLA makes one of it, by whatever name
 
 
+def test_callbacks_use_the_profiler_while_its_end_waits_for_them(program: Program) -> None:
+    program.run(
+        """
+        import sys, threading, traceback
+        import jax, jax.numpy as jnp, numpy
+
+        square = jax.jit(lambda matrix: jnp.dot(matrix, matrix))
+        matrix = jnp.ones((1000, 1000))
+        square(matrix).block_until_ready()
+        main = threading.get_ident()
+
+        def call_back(profiler, action):
+            function = lambda array: (action(), numpy.asarray(array))[1]
+            call = jax.jit(lambda array: jax.pure_callback(function, array, array))
+            call = call.lower(matrix).compile()
+            profiler.start()
+            array = matrix
+            for _ in range(10):  # else it is there already, and XLA calls back in our thread
+                array = square(array)
+            return call(array)
+
+        def is_waiting():
+            stack = traceback.extract_stack(sys._current_frames()[main])
+            return any(frame.name == "settle" for frame in stack)
+
+        def step():
+            while threading.get_ident() != main and not is_waiting():
+                pass
+            waited.step()
+
+        waited = strobe.Profiler(output=OUT + "/waited")
+        array = call_back(waited, step)
+        waited.stop()
+        stopped = strobe.Profiler(output=OUT + "/stopped")
+        call_back(stopped, stopped.stop).block_until_ready()
+        """,
+        **NO_WARNINGS,
+    )
+
+    waited, stopped = (strobe.open(program.output / name) for name in ("waited", "stopped"))
+    assert waited.steps().collect()["unfinished"].to_list() == [False, True]
+    unknown = "what JAX still ran at the end is not known"
+    assert [unknown in str(one.completeness()["note"].to_list()) for one in (waited, stopped)] == [
+        False,
+        True,
+    ]
+
+
 def test_profilers_may_overlap(program: Program) -> None:
     source = """
         import jax

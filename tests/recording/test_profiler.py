@@ -243,6 +243,29 @@ def test_a_request_has_a_number_of_samples_or_is_refused(tmp_path: Path, number:
         profiler.request(number)
 
 
+def test_who_interrupts_the_wait_at_the_end_of_a_round_has_the_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("strobe.sources.manager.settle", interrupt)
+    schedule = strobe.schedule(wait=0, warmup=0, active=1)
+    profiler = strobe.Profiler(output=tmp_path, schedule=schedule)
+    profiler.start()
+    with strobe.span("first"):
+        pass
+    with pytest.raises(KeyboardInterrupt):
+        profiler.step()
+    with strobe.span("second"):
+        pass
+    with pytest.raises(KeyboardInterrupt):
+        profiler.stop()
+
+    assert not profiler.is_started
+    assert [names(recording) for recording in profiler.recordings] == [["first"], ["second"]]
+
+
 def test_a_handler_that_raises_is_shown_and_the_program_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

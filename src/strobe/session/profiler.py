@@ -200,14 +200,12 @@ class Profiler:
         """
         if self._is_inherited():
             return
-        with self._lock:
-            self._require_started("stop()")
-            self._started = False
-            ending.remove(self)
-            self._state = State.CLOSED
-            if self._round is not None:
-                self._close_round(with_step=False)
-            sources.leave(self._on_step)
+        self._require_started("stop()")
+        try:
+            # Without the lock: what is waited for may be a callback of the program's that needs it.
+            sources.settle()
+        finally:  # who interrupts the wait has stopped all the same
+            self._stop()
         sources.raise_kept()
 
     def count_steps(self) -> None:
@@ -309,6 +307,16 @@ class Profiler:
             self.tell_error(error)
             self.stop()
 
+    def _stop(self) -> None:
+        with self._lock:
+            self._require_started("stop()")
+            self._started = False
+            ending.remove(self)
+            self._state = State.CLOSED
+            if self._round is not None:
+                self._close_round(with_step=False)
+            sources.leave(self._on_step)
+
     def _end_step(self, num_samples: int | None) -> None:
         with self._lock:
             self._require_started("step()")
@@ -362,10 +370,15 @@ class Profiler:
         too_long = self._round is not None and limit is not None
         too_long = too_long and self._round.age_seconds() >= limit  # type: ignore[union-attr,operator]
         self._state = state
-        if self._round is not None and (change.save or too_long):
-            self._close_round(with_step=True)
-        if change.open and self._is_to_record():
-            self._open_round()
+        ends = self._round is not None and (change.save or too_long)
+        try:
+            if ends:
+                sources.settle()
+        finally:  # who interrupts the wait has ended the step all the same
+            if ends:
+                self._close_round(with_step=True)
+            if change.open and self._is_to_record():
+                self._open_round()
 
     def _is_to_record(self) -> bool:
         """Say whether a round is wanted: on_trace_ready may have stopped it, or gone on itself."""

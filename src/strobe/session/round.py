@@ -74,7 +74,6 @@ class Round:
         `with_step`: it ends where a step does. Returns what was asked of frameworks and could not
         be had, option to reason.
         """
-        sources.settle()
         began_ns = time.perf_counter_ns()
         stop = manifest.Anchor.now(recorder.core.clock_ns)
         answers = sources.answers()

@@ -189,12 +189,16 @@ def raise_kept() -> None:
 
 
 def settle() -> None:
-    """A window is to end: let the sources wait for what the program has asked for in it."""
+    """A window is to end: let the sources wait for what the program has asked for in it.
+
+    Meanwhile others may start and stop profilers: the program's callbacks, which are waited for.
+    """
     with _process.lock:
-        for source in _process.attached.values() if _process.windows else ():
-            wait = getattr(source, "settle", None)
-            if wait is not None:
-                _try(source.name, wait)
+        attached = tuple(_process.attached.values()) if _process.windows else ()
+    for source in attached:
+        wait = getattr(source, "settle", None)
+        if wait is not None:
+            _try(source.name, wait)
 
 
 def raised(error: BaseException | None) -> None:

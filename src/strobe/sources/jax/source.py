@@ -10,6 +10,7 @@ import time
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from strobe.record.messages import show
@@ -79,8 +80,13 @@ class JaxSource:
         if self._session is None or not _has_devices():
             return
         until_s = time.monotonic() + _PATIENCE_S
-        if not all(_wait_for(array, until_s) for array in import_module("jax").live_arrays()):
-            self._notes.append(f"what JAX still ran {_PATIENCE_S:g} s after the end is not known")
+        settled = False
+        try:
+            arrays = import_module("jax").live_arrays()
+            settled = not _in_callback() and all(_wait_for(array, until_s) for array in arrays)
+        finally:  # the wait may be interrupted
+            if not settled:
+                self._notes.append("what JAX still ran at the end is not known")
 
     def close(self, log: Path, remaining: Wants | None) -> Report:
         """Stop it, and go on for the windows that are still open."""
@@ -137,6 +143,14 @@ class JaxSource:
             notes=self._notes,
             threads=facts.threads,
         )
+
+
+def _in_callback() -> bool:
+    """Say whether XLA runs this thread: what it computes would wait for us, and we for it."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_globals.get("__name__") != "jax._src.callback":
+        frame = frame.f_back
+    return frame is not None
 
 
 def _wait_for(array: Any, until_s: float) -> bool:
