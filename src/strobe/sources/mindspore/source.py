@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.record.messages import show
-from strobe.record.source import Report, Wants, announce_trace
+from strobe.record.source import Report, Wants, announce_held, announce_trace
 from strobe.sources.bounds import most_seconds, start_timer
 from strobe.sources.mindspore import graphs, hooks, pipeline
 from strobe.sources.mindspore.dispatch import Dispatch
@@ -147,6 +147,7 @@ class MindSporeSource:
         session = CpuSession(log / self._place())
         session.start(wants)
         self._session = session
+        announce_held(log, self.name)
         if wants.shapes:
             self._dispatch = Dispatch()
             problem = self._dispatch.start()
