@@ -92,6 +92,21 @@ GPU = plane(
 )
 
 
+def test_programs_that_a_cpu_had_not_ended_are_told(tmp_path: Path) -> None:
+    asked = "CommonPjRtLoadedExecutable::ExecutePrepare"
+    ended = "ThunkExecutor::Execute (wait for completion)"
+    events = [event(1, 0, 10), event(1, 20, 10), event(2, 30, 10)]
+    host = plane("/host:CPU", [line(7, "python", 1000, *events)], [asked, ended], [])
+
+    told = (
+        "XLA tells the end of 1 of 2 programs that it was given: of the others operators may be "
+        "missing",
+    )
+    assert read(tmp_path / "host alone", host).notes == told
+    # A device's programs have no such mark.
+    assert read(tmp_path / "with a device", host, GPU).notes == ()
+
+
 def test_kernels_and_copies_of_a_device(tmp_path: Path) -> None:
     events = read(tmp_path / "trace", GPU)
 

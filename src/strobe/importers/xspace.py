@@ -68,6 +68,9 @@ _EXCHANGING = re.compile(
     r"(all-reduce|all-gather|reduce-scatter|(ragged-)?all-to-all|collective-(permute|broadcast))"
     r"(-start)?(-done)?(\.\d+)*$"
 )
+_ASKED = re.compile(r"CommonPjRtLoadedExecutable::ExecutePrepare$")
+_ENDED = re.compile(r"ThunkExecutor::Execute \(wait for completion\)$")
+"""Each once for a program that a CPU runs: where it is handed over, and when it has run."""
 _LINE: list[tuple[int, Kind]] = [(1, "varint"), (2, "bytes"), (3, "varint"), (11, "bytes")]
 _STATS: list[tuple[int, Kind]] = [
     *((1, "varint"), (5, "bytes"), (2, "fixed64"), (2, "count"), (3, "varint"), (3, "count")),
@@ -373,7 +376,18 @@ class _Reader:
             allocations=_no_allocations(),
             threads=self._threads,
             skipped=dict(self._skipped),
+            notes=self._note_unended(parts),
             **columns,
+        )
+
+    def _note_unended(self, parts: list[dict[str, Any]]) -> tuple[str, ...]:
+        """Tell of programs on a CPU whose operators are not all there: they ran beyond the end."""
+        asked, ended = (len(self._named_like(name, parts)) for name in (_ASKED, _ENDED))
+        if ended >= asked or any((part["device"] >= 0).any() for part in parts):
+            return ()
+        return (
+            f"XLA tells the end of {ended} of {asked} programs that it was given: of the others "
+            "operators may be missing",
         )
 
 
