@@ -412,6 +412,19 @@ def test_a_profile_function_set_meanwhile_takes_over_and_is_told(program: Progra
         assert (open_calls.height == 0) is not MONITORING
 
 
+def test_a_program_with_greenlet_is_told_what_it_gets(program: Program) -> None:
+    program.run(
+        """
+        import sys, types
+        sys.modules["greenlet"] = types.ModuleType("greenlet")
+        with strobe.Profiler(output=OUT, with_stack=True):
+            pass
+        """
+    )
+
+    assert notes(program.open()).endswith("that greenlet switches between have wrong durations")
+
+
 @pytest.mark.skipif(not MONITORING, reason="there is no sys.monitoring")
 def test_without_a_place_in_sys_monitoring_stacks_are_sampled(program: Program) -> None:
     program.run("""

@@ -202,6 +202,8 @@ def _hook_notes(calls: dict[str, int]) -> list[str]:
         )
     if calls.get("unmatched"):
         notes.append(f"{calls['unmatched']} calls ended that were not seen to begin")
+    if "greenlet" in sys.modules:
+        notes.append("calls that greenlet switches between have wrong durations")
     return notes
 
 
