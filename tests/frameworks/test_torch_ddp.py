@@ -91,6 +91,7 @@ with strobe.Profiler(output="out", name="calls"):
     distributed.reduce_scatter_tensor(torch.empty(2), whole)
     distributed.all_gather_into_tensor(torch.empty(world * 2), torch.ones(2))
     distributed.reduce(torch.ones(5, dtype=torch.bfloat16), 0)
+    distributed.scatter(torch.empty(3), [torch.ones(3)] * world if rank == 0 else None)
     distributed.barrier()
 """
 
@@ -206,6 +207,8 @@ def test_each_call_is_one_row_with_its_group_bytes_and_dtype(job: Job) -> None:
             ("reduce_scatter", everyone, 4 * 2 * world, "float"),
             ("all_gather", everyone, 4 * 2, "float"),
             ("reduce", everyone, 2 * 5, "c10::BFloat16"),
+            # torch tells no shapes of lists of lists, gloo those of what it sends
+            ("scatter", everyone, 4 * 3 * world if rank == 0 else None, "float"),
             ("barrier", everyone, 0, None),
         ]
         if rank > world // 2:

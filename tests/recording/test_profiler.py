@@ -71,6 +71,28 @@ def test_a_pair_records_from_start_to_before_end(tmp_path: Path) -> None:
     assert [names(recording) for recording in profiler.recordings] == [["work 2", "work 3"]]
 
 
+def test_a_schedule_that_never_came_to_record_is_explained(tmp_path: Path) -> None:
+    profiler = strobe.Profiler(output=tmp_path, schedule=(10, 12))
+    run_steps(profiler, 3)
+
+    with pytest.raises(strobe.StateError, match="ended at step 3, before the schedule came"):
+        profiler.summary()
+
+
+def test_rounds_stay_in_their_folder_when_the_program_goes_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    profiler = strobe.Profiler(output="out", schedule=(1, 2))
+    with profiler:
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir("elsewhere")
+        profiler.step()
+        profiler.step()
+
+    assert profiler.recording.path.parent == tmp_path / "out"
+
+
 class ForeignState(Enum):
     """As other libraries spell it: the names count."""
 

@@ -56,6 +56,8 @@ _KINDS = {
     "recv": ("recv", 0, ("recv",)),
     "recv_any_source": ("recv", 0, ("recvAnySource", "recv")),
 }
+# What torch calls a list of tensors; of other lists it tells no shapes.
+_TENSORS = "TensorList"
 _BACKEND = re.compile(r"(gloo|nccl|mpi|ucc|xccl|hccl):_?(\w+)")
 _XLA = re.compile(
     r"(all-reduce|all-gather|reduce-scatter|all-to-all|ragged-all-to-all|collective-permute"
@@ -208,7 +210,7 @@ def _describe(
         "backend": match[1] if match else known.get("backend"),
         "group": group,
         "ranks": None if ranks is None else json.dumps(ranks),
-        "bytes": _count_bytes(call.attributes, sent, dtype),
+        "bytes": _count_bytes(call, work, sent, dtype),
         "dtype": dtype,
         "start_ns": call.start_ns,
         "dur_ns": end_ns - call.start_ns,
@@ -283,14 +285,28 @@ def _dtype(call: _Span, work: _Span | None) -> str | None:
     return call.attributes.get("dtype") or (told[0] if told and told[0] in _BYTES else None)
 
 
-def _count_bytes(attributes: Mapping[str, Any], sent: int | None, dtype: str | None) -> int | None:
+def _count_bytes(
+    call: _Span, work: _Span | None, sent: int | None, dtype: str | None
+) -> int | None:
+    """Return how much is sent, null if unknown: of a list of lists the work tells it, if at all."""
     if sent is None:
         return 0
-    shapes = attributes.get("shapes", [])
+    shapes = call.attributes.get("shapes", [])
     size = _BYTES.get(dtype or "")
     if size is None or sent >= len(shapes):
         return None
     shape = shapes[sent]
+    kinds = call.attributes.get("dtypes", [])[sent : sent + 1]
+    if not all(kind == _TENSORS or kind in _BYTES for kind in kinds):
+        shape = work.attributes.get("shapes") if work and _does_the_same(work, call) else None
+        if not shape:
+            return None
     nested = any(isinstance(each, list) for each in shape)
     elements = sum(prod(each) for each in (shape if nested else [shape]))
     return size * int(elements)
+
+
+def _does_the_same(work: _Span, call: _Span) -> bool:
+    """Say whether the backend does what was asked for, and not something else in its place."""
+    match, kind = _BACKEND.fullmatch(work.name), _kind(call.name)
+    return match is not None and kind is not None and match[2] == kind[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -129,7 +130,7 @@ def _held_table(
         shown = _curve(memory, mine, "held_bytes", _OWNERS_WIDTH)
         table.add_row(
             Text(printable(row["owner"])),
-            *(Text(printable(row[key] or "")) for key in keys),
+            *(Text(printable(_without_folder(row[key] or ""))) for key in keys),
             format_count(row["blocks"]),
             format_bytes(row["bytes"]),
             format_share(row["share"]),
@@ -142,6 +143,11 @@ def _held_table(
         f"{more}share: of the {whole} in use on {where}; over time: of each its own most"
     )
     return table
+
+
+def _without_folder(function: str) -> str:
+    """Return a function and its place as short as a narrow table needs it: `forward (net.py:7)`."""
+    return re.sub(r" \(.*[/\\]", " (", function)
 
 
 def _lines_table(memory: Memory, lines: pl.DataFrame, moment: str, top: int) -> Table:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -72,6 +73,7 @@ class Options:
             self._refuse("on_trace_ready", "must be a callable that takes the profiler, or None")
         if not isinstance(self.output, (str, os.PathLike)) or not os.fspath(self.output):
             self._refuse("output", "must be the path of a folder")
+        _ = self.folder
         if self.name is not None and (not isinstance(self.name, str) or not self.name):
             self._refuse("name", "must be a str that is not empty, or None")
         if self.clock not in CLOCKS:
@@ -108,9 +110,9 @@ class Options:
         message = f"Profiler({name}={getattr(self, name)!r}): {name} {rule}"
         raise UsageError(message)
 
-    @property
+    @functools.cached_property
     def folder(self) -> Path:
-        """The output folder, absolute."""
+        """The output folder, absolute: as it was meant when given, wherever the program goes."""
         return Path(self.output).absolute()
 
     @property

@@ -108,6 +108,7 @@ class Profiler:
         """Why a round that the schedule asked for could not be recorded."""
         self._round: Round | None = None
         self._started = False
+        self._was_started = False
         self._step = 0
         self._step_start_ns = 0
         self._state = State.CLOSED
@@ -151,7 +152,7 @@ class Profiler:
                     self._open_round()
                 undo.pop_all()
             self._state = state
-            self._started = True
+            self._started = self._was_started = True
             self._step_start_ns = recorder.core.clock_ns()
             ending.add(self)
         with contextlib.ExitStack() as undo:
@@ -276,6 +277,8 @@ class Profiler:
             message = f"recording: rank {self._place.rank} is not among ranks={self._options.ranks}"
         elif self._is_started():
             message = "recording while still recording; call stop() first"
+        elif self._was_started and not self._is_inherited():
+            message = f"recording: {self.explain_schedule()}"
         else:
             message = "recording before start(); record something first"
         raise StateError(message)

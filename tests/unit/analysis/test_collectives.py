@@ -155,3 +155,23 @@ def test_a_call_that_is_waited_for_later_ends_with_the_wait() -> None:
     (row,) = collectives(spans, GROUPS).to_dicts()
 
     assert (row["start_ns"], row["dur_ns"], row["wait_ns"]) == (10, 38, 5 + 8)
+
+
+def test_of_lists_of_lists_bytes_are_those_of_the_work_if_it_is_the_same_thing() -> None:
+    lists = {"shapes": [[[3]], []], "dtypes": ["TensorList", "ScalarList"], "dtype": "float"}
+    spans = table(
+        ("c10d::scatter_", 0, 100, 110, lists),
+        ("gloo:scatter", 1, 105, 150, {"shapes": [[3], [3]], "dtypes": ["float", "float"]}),
+        ("c10d::scatter_", 0, 200, 210, lists),
+        ("gloo:scatter", 1, 205, 250, {}),
+        ("c10d::reduce_scatter_", 0, 300, 310, lists),
+        ("gloo:all_reduce", 1, 305, 350, {"shapes": [[3]], "dtypes": ["float"]}),
+    )
+
+    found = collectives(spans, GROUPS)
+
+    assert found.select("name", "bytes", "work").rows() == [
+        ("scatter", 2 * 3 * 4, 11),
+        ("scatter", None, 13),
+        ("reduce_scatter", None, 15),
+    ]
