@@ -348,6 +348,14 @@ def test_bad_options_are_one_line_and_the_program_runs(
     assert not place.recordings()
 
 
+def test_run_refuses_bad_options_of_the_environment_before_the_program_runs(place: Place) -> None:
+    done = place.run(place.write("print('ran')"), STROBE_OPTIONS='{"folder": "x"}')
+
+    assert (done.status, done.out) == (2, "")
+    assert "STROBE_OPTIONS: unknown key 'folder'" in done.err
+    assert done.err.count("\n") == 1
+
+
 def test_a_recorder_that_does_not_exist_is_one_line_too(place: Place) -> None:
     done = place.hooked(place.write("print('ran')"), STROBE_RECORDER="fortran")
 

@@ -36,10 +36,12 @@ IMPORT_VARIABLE = "STROBE_IMPORT"
 # MindSpore too, which would obey it.
 MINDSPORE_VARIABLE = "STROBE_MS_PROFILER_OPTIONS"
 
+_OUR_SCRIPT = "strobe"
+_OUR_MODULES = ("strobe", "strobe.cli")
 # They start the processes that do the work; our own command line is one.
 _LAUNCHERS = {
     *("torchrun", "accelerate", "accelerate-launch", "deepspeed", "ds", "msrun", "fleetrun"),
-    *("horovodrun", "mpirun", "mpiexec", "strobe"),
+    *("horovodrun", "mpirun", "mpiexec", _OUR_SCRIPT),
 }
 _LAUNCHER_MODULES = {
     *("torch.distributed.run", "torch.distributed.launch"),
@@ -48,7 +50,7 @@ _LAUNCHER_MODULES = {
     *("accelerate.commands.accelerate_cli", "accelerate.commands.launch"),
     *("deepspeed.launcher.runner", "deepspeed.launcher.launch"),
     "horovod.runner.launch",
-    *("strobe", "strobe.cli"),
+    *_OUR_MODULES,
 }
 _HELPER = re.compile(r"from [\w.]*\b(resource_tracker|semaphore_tracker|forkserver) import main")
 
@@ -129,6 +131,12 @@ def is_launcher(program: Program) -> bool:
     )
 
 
+def _is_our_command(program: Program) -> bool:
+    if program.kind == "module":
+        return program.text.removesuffix(".__main__") in _OUR_MODULES
+    return program.kind == "script" and Path(program.text).name == _OUR_SCRIPT
+
+
 def is_helper(program: Program) -> bool:
     """Say whether the program belongs to multiprocessing, or is a scheduler without work."""
     if is_scheduler():
@@ -147,8 +155,9 @@ def _start() -> None:
     from strobe.record.ranks import find_place
     from strobe.session.environment import read_options
 
-    options = read_options(os.environ[_OPTIONS_VARIABLE])
     program = find_program()
+    # What is wrong with them, our own command tells by itself, and runs nothing.
+    options = {} if _is_our_command(program) else read_options(os.environ[_OPTIONS_VARIABLE])
     rank = find_place().rank
     if is_helper(program):
         return
