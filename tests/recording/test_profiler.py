@@ -118,6 +118,24 @@ def test_a_schedule_may_be_any_callable_and_improper_changes_keep_the_data(
     assert capsys.readouterr().err.count("leaves RECORD without RECORD_AND_RETURN") == 1
 
 
+def test_a_schedule_of_torch_profiler_is_one(tmp_path: Path) -> None:
+    actions = Enum("ProfilerAction", ["NONE", "WARMUP", "RECORD", "RECORD_AND_SAVE"])
+    profiler = strobe.Profiler(output=tmp_path, schedule=lambda step: list(actions)[step % 4])
+
+    run_steps(profiler, 8)
+
+    assert [names(recording) for recording in profiler.recordings] == [
+        ["work 2", "work 3"],
+        ["work 6", "work 7"],
+    ]
+
+
+@pytest.mark.parametrize("activities", [3, "CPU"])
+def test_activities_are_refused_at_once_and_not_at_the_end(activities: Any) -> None:
+    with pytest.raises(strobe.UsageError, match="activities must be a list"):
+        strobe.Profiler(activities=activities)
+
+
 def test_a_schedule_that_returns_something_else_is_refused(tmp_path: Path) -> None:
     profiler = strobe.Profiler(output=tmp_path, schedule=lambda step: "record")
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +30,7 @@ ASKED_OF_SOURCES = (
 )
 
 
+_MANY = (Collection, type(None))
 _SWITCHES = (
     *("with_flops", "with_modules", "profile_memory", "data_process"),
     *("memory_lines", "hardware", "hbm_ddr", "pcie"),
@@ -85,6 +86,8 @@ class Options:
                 self._refuse(name, "must be an int above 0")
         if self.ranks is not None and not _are_ranks(self.ranks):
             self._refuse("ranks", "must be a list of ints of 0 or more, or None")
+        if isinstance(self.activities, str) or not isinstance(self.activities, _MANY):
+            self._refuse("activities", "must be a list of activities, or None")
         if not isinstance(self.record_shapes, bool) and self.record_shapes != "strides":
             self._refuse("record_shapes", "must be True, False or 'strides'")
         for name in _SWITCHES:

@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     from strobe.session.recording import Recording
 
 _UNKNOWN_SAMPLES = 0xFFFFFFFF
+# What torch.profiler's schedules return, where it has names of its own.
+_NAMES_OF_TORCH = {
+    "NONE": State.CLOSED,
+    "WARMUP": State.READY,
+    "RECORD_AND_SAVE": State.RECORD_AND_RETURN,
+}
 _RECORDING = (State.RECORD, State.RECORD_AND_RETURN)
 
 
@@ -353,7 +359,8 @@ class Profiler:
 
     def _state_of(self, step: int) -> State:
         state = self._states(step)
-        named = State.__members__.get(getattr(state, "name", ""))
+        name = getattr(state, "name", "")
+        named = State.__members__.get(name) or _NAMES_OF_TORCH.get(name)
         if named is None:
             message = (
                 f"Profiler(schedule=...): schedule({step}) returned {state!r}; it must return a "
