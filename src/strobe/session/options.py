@@ -74,7 +74,7 @@ class Options:
             self._refuse("on_trace_ready", "must be a callable that takes the profiler, or None")
         if not isinstance(self.output, (str, os.PathLike)) or not os.fspath(self.output):
             self._refuse("output", "must be the path of a folder")
-        _ = self.folder
+        _ = self.folder  # now, before the program goes elsewhere
         if self.name is not None and (not isinstance(self.name, str) or not self.name):
             self._refuse("name", "must be a str that is not empty, or None")
         if self.clock not in CLOCKS:
