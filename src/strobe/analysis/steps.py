@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -101,17 +103,22 @@ def number_steps(spans: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
 
     Where steps overlap, as requests do, it is the latest begun of the span's own lane.
     """
-    found = spans.sort("start_ns").join_asof(
-        steps.select(
-            "step",
-            pl.col("lane").cast(pl.Int32) if steps["kind"].eq("request").any() else "start_ns",
-            pl.col("start_ns").alias("step_start_ns"),
-            (pl.col("start_ns") + pl.col("dur_ns")).alias("step_end_ns"),
-        ).sort("step_start_ns"),
-        left_on="start_ns",
-        right_on="step_start_ns",
-        by="lane" if steps["kind"].eq("request").any() else None,
-    )
+    overlap = steps["kind"].eq("request").any()
+    bounds = steps.select(
+        "step",
+        pl.col("lane").cast(pl.Int32) if overlap else "start_ns",
+        pl.col("start_ns").alias("step_start_ns"),
+        (pl.col("start_ns") + pl.col("dur_ns")).alias("step_end_ns"),
+    ).sort("step_start_ns")
+    with warnings.catch_warnings():
+        # Polars says that it cannot check the order within lanes, which is that of the whole.
+        warnings.filterwarnings("ignore", "Sortedness of columns", UserWarning)
+        found = spans.sort("start_ns").join_asof(
+            bounds,
+            left_on="start_ns",
+            right_on="step_start_ns",
+            by="lane" if overlap else None,
+        )
     inside = pl.col("start_ns") < pl.col("step_end_ns")
     return found.with_columns(step=pl.when(inside).then("step")).drop(
         "step_start_ns", "step_end_ns"
