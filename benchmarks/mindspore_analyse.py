@@ -22,7 +22,7 @@ from mindspore import nn
 
 import strobe.mindspore
 
-TIMES = 5
+TIMES = 9
 
 
 def trainer() -> nn.TrainOneStepCell:

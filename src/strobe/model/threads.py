@@ -3,5 +3,6 @@
 
 from __future__ import annotations
 
-SAMPLER, TIMER, TABLES, CONFIG = "strobe sampler", "strobe timer", "strobe tables", "strobe config"
-OURS = frozenset({SAMPLER, TIMER, TABLES, CONFIG})
+SAMPLER, TIMER, CONFIG = "strobe sampler", "strobe timer", "strobe config"
+TABLES, FILES = "strobe tables", "strobe files"
+OURS = frozenset({SAMPLER, TIMER, CONFIG, TABLES, FILES})

@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from strobe.exporters.files import replacing
+from strobe.model.threads import FILES as FILES_THREAD
 from strobe.reports.mindspore_tree import info, loading, memory, operators, steps, timeline
 from strobe.reports.mindspore_tree.run import Run
 
@@ -214,20 +218,17 @@ def write_tree(run: Run, tree: Tree, facts: info.Facts) -> dict[str, str]:
     A file of an earlier analysis that this one does not write is removed.
     """
     told: dict[str, str] = {}
-    made: dict[Writer, Path | None] = {}
-    for file in FILES:
+    places = {file: list(_paths(file, tree, run.rank)) for file in FILES}
+    made = _make(run, tree, {file: paths for file, paths in places.items() if paths})
+    for file, paths in places.items():
         name = file.name.format(rank=run.rank)
-        if file.place == "old" and tree.kind == "profile":
+        if not paths:
             told[name] = "not collected: only Profiler's tree has it"
             continue
-        paths = list(_paths(file, tree, run.rank))
-        is_there = False
-        if file.write is not None and _refused(file, run) is None:
-            is_there = _make(_variant(file, tree), paths, run, made)
-        if not is_there:
+        if file not in made:
             for path in paths:
                 path.unlink(missing_ok=True)
-        told[name] = _fate(file, run, is_there=is_there, was_stopped=bool(facts.stopped_ns))
+        told[name] = _fate(file, run, is_there=file in made, was_stopped=bool(facts.stopped_ns))
     told["profiler_metadata.json"] = "not collected: nothing was added"
     if facts.metadata:
         _put(tree.results / "profiler_metadata.json", info.profiler_metadata(facts))
@@ -275,6 +276,7 @@ def _fate(file: File, run: Run, *, is_there: bool, was_stopped: bool) -> str:
 
 
 def _paths(file: File, tree: Tree, rank: int) -> Iterator[Path]:
+    """Give where the file goes: nowhere, if a tree of this kind does not have it."""
     name = file.name.format(rank=rank)
     if file.place in ("new", "both"):
         yield tree.results / "ASCEND_PROFILER_OUTPUT" / name
@@ -284,24 +286,50 @@ def _paths(file: File, tree: Tree, rank: int) -> Iterator[Path]:
         yield tree.root / "FRAMEWORK" / name
 
 
-def _make(write: Writer, paths: list[Path], run: Run, made: dict[Writer, Path | None]) -> bool:
-    """Write a file at its paths, and return whether there was anything to write.
+def _make(run: Run, tree: Tree, places: Mapping[File, list[Path]]) -> set[File]:
+    """Write the files that are asked for at their places; return those that had content.
 
-    `made` has the first file of each writer, whose others are the same; None for no content.
+    What one writer writes is the same wherever it is, and is made once. Two of them work at a time,
+    mostly without the interpreter's lock.
     """
-    for path in paths:
-        if write in made:
-            same = made[write]
-            if same is None:
-                return False
-            _duplicate(same, path)
-            continue
-        content = write(run)
-        made[write] = None if content is None else path
+    wanted: dict[Writer, list[File]] = {}
+    for file in places:
+        if file.write is not None and _refused(file, run) is None:
+            wanted.setdefault(_variant(file, tree), []).append(file)
+
+    def write(writer: Writer, files: list[File]) -> list[File]:
+        content = writer(run)
         if content is None:
-            return False
-        _put(path, content)
-    return True
+            return []
+        first, *others = (path for file in files for path in places[file])
+        _put(first, content)
+        for path in others:
+            _duplicate(first, path)
+        return files
+
+    _ = run.operators  # now, as nearly all need them, and not in both threads
+    made: set[File] = set()
+    waiting = deque(wanted.items())
+    failures: list[Exception] = []
+
+    def work() -> None:
+        with contextlib.suppress(IndexError):  # none is left
+            while not failures:
+                writer, files = waiting.popleft()
+                try:
+                    made.update(write(writer, files))
+                except Exception as error:  # raised below, in the thread that asked
+                    failures.append(error)
+
+    beside = threading.Thread(target=work, name=FILES_THREAD)
+    with contextlib.suppress(RuntimeError):  # a program that ends can start none
+        beside.start()
+    work()
+    if beside.ident is not None:
+        beside.join()
+    if failures:
+        raise failures[0]
+    return made
 
 
 def _duplicate(file: Path, path: Path) -> None:
