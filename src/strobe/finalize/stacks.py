@@ -142,7 +142,7 @@ def sampled_stacks(stacks: Stacks, spans: Gathered, parent: Rows, log: Log) -> R
 
 def _are_ours(log: Log) -> NDArray[np.bool_]:
     """Return which lanes are of threads of strobe's own."""
-    return np.array([lane["thread"] in OURS for lane in log.lanes], bool)
+    return np.array([(lane["thread"] or "").startswith(OURS) for lane in log.lanes], bool)
 
 
 def _threads(log: Log) -> NDArray[np.int32]:

@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -22,6 +20,7 @@ Writer = Callable[[Run], str | bytes | None]
 Place = Literal["old", "new", "raw", "both"]
 """old: <output>/profiler; new: ASCEND_PROFILER_OUTPUT; raw: old, or FRAMEWORK beside new."""
 
+_AT_ONCE = 2  # writers, which work mostly without the interpreter's lock
 _NO_DEVICE = "it holds figures of an Ascend device, and none was recorded"
 _NOTHING = "nothing was recorded"
 _NO_OPERATORS = "no operators were recorded"
@@ -289,8 +288,7 @@ def _paths(file: File, tree: Tree, rank: int) -> Iterator[Path]:
 def _make(run: Run, tree: Tree, places: Mapping[File, list[Path]]) -> set[File]:
     """Write the files that are asked for at their places; return those that had content.
 
-    What one writer writes is the same wherever it is, and is made once. Two of them work at a time,
-    mostly without the interpreter's lock.
+    What one writer writes is the same wherever it is, and is made once.
     """
     wanted: dict[Writer, list[File]] = {}
     for file in places:
@@ -308,28 +306,12 @@ def _make(run: Run, tree: Tree, places: Mapping[File, list[Path]]) -> set[File]:
         return files
 
     _ = run.operators  # now, as nearly all need them, and not in both threads
-    made: set[File] = set()
-    waiting = deque(wanted.items())
-    failures: list[Exception] = []
-
-    def work() -> None:
-        with contextlib.suppress(IndexError):  # none is left
-            while not failures:
-                writer, files = waiting.popleft()
-                try:
-                    made.update(write(writer, files))
-                except Exception as error:  # raised below, in the thread that asked
-                    failures.append(error)
-
-    beside = threading.Thread(target=work, name=FILES_THREAD)
-    with contextlib.suppress(RuntimeError):  # a program that ends can start none
-        beside.start()
-    work()
-    if beside.ident is not None:
-        beside.join()
-    if failures:
-        raise failures[0]
-    return made
+    with ThreadPoolExecutor(_AT_ONCE, FILES_THREAD) as threads:
+        try:
+            made = threads.map(write, wanted, wanted.values())
+        except RuntimeError:  # a program that ends starts no threads
+            made = map(write, wanted, wanted.values())
+        return {file for files in made for file in files}
 
 
 def _duplicate(file: Path, path: Path) -> None:
