@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -171,6 +172,23 @@ def test_a_compiled_model_is_recorded(tmp_path: Path) -> None:
     names = counts(again)
     assert names["aten::addmm"] == 2
     assert names["CompiledFunctionBackward"] == 1
+
+
+def test_layers_that_are_gone_are_forgotten(tmp_path: Path) -> None:
+    from strobe.sources.torch import modules
+
+    known = []
+
+    def work() -> None:
+        for _ in range(50):
+            torch.nn.Sequential(torch.nn.Linear(4, 4))(torch.ones(1, 4))
+            known.append(len(modules._paths))
+
+    recording = record(work, tmp_path, with_modules=True)
+
+    assert max(known) <= 4  # two of the last model, two of the one before it
+    layers = recording.spans().filter(pl.col("category") == "module").collect()
+    assert Counter(layers["name"]) == {"Sequential": 50, "Sequential.0": 50}
 
 
 @pytest.mark.filterwarnings("ignore:Using `torch.compile.module.` when there are global hooks")

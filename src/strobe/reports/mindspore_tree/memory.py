@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from strobe.analysis.memory import lifetimes
-from strobe.reports.mindspore_tree.run import Run, as_csv, exact_us, in_units
+from strobe.reports.mindspore_tree.run import Run, as_csv, exact_us, in_units, without_zeros
 
 _US = 1000
 _OLD = (
@@ -106,7 +106,7 @@ def _lasted(row: dict[str, Any]) -> str:
 
 
 def _kb(size_bytes: int) -> str:
-    return f"{size_bytes / 1024:.10f}".rstrip("0").rstrip(".")  # exactly
+    return without_zeros(size_bytes / 1024, 10)  # which is exact
 
 
 def _mb(size_bytes: int | None) -> str:

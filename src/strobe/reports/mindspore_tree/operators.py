@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from strobe.analysis.steps import number_steps
-from strobe.reports.mindspore_tree.run import Run, as_csv, as_json
+from strobe.reports.mindspore_tree.run import Run, as_csv, as_json, without_zeros
 
 _MS = 1e6
 # MindSpore tells no subgraph on a CPU but this one.
@@ -58,7 +58,7 @@ def cpu_op_type(run: Run) -> str | None:
     steps = max(1, run.steps.height)
     rows = [
         (
-            *(row["type"], row["calls"], f"{row['calls'] / steps:.6f}".rstrip("0").rstrip(".")),
+            *(row["type"], row["calls"], without_zeros(row["calls"] / steps, 6)),
             f"{row['total_ns'] / _MS:.6f}",
             f"{row['total_ns'] / row['calls'] / _MS:.6g}",
             "" if row["share"] is None else f"{row['share']:.6g}",

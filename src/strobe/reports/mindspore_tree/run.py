@@ -234,6 +234,11 @@ def in_units(ns: float | None, size: int, digits: int) -> str:
     return "" if ns is None else f"{ns / size:.{digits}f}"
 
 
+def without_zeros(value: float, digits: int) -> str:
+    """Return a number with at most so many decimals, and never an exponent."""
+    return f"{value:.{digits}f}".rstrip("0").rstrip(".")
+
+
 def exact_us(ns: int) -> str:
     """Return whole nanoseconds as microseconds, without an error."""
     return f"{ns // 1000}.{ns % 1000:03d}"

@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from strobe.model.tables import CATEGORIES
@@ -80,7 +81,13 @@ def _name(root: Any) -> None:
     for path, layer in _layers(root, type(root).__name__, set()):
         known = _paths.get(id(layer))
         if known is None or known[0]() is not layer:
-            _paths[id(layer)] = weakref.ref(layer), path
+            _paths[id(layer)] = weakref.ref(layer, partial(_forget, id(layer))), path
+
+
+def _forget(number: int, gone: weakref.ref[Any]) -> None:
+    """A layer is gone, and another one may have its id."""
+    if _paths.get(number, (None, ""))[0] is gone:
+        del _paths[number]
 
 
 def _layers(root: Any, path: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
