@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import threading
@@ -180,13 +181,17 @@ def test_layers_that_are_gone_are_forgotten(tmp_path: Path) -> None:
     known = []
 
     def work() -> None:
-        for _ in range(50):
-            torch.nn.Sequential(torch.nn.Linear(4, 4))(torch.ones(1, 4))
-            known.append(len(modules._paths))
+        models = [torch.nn.Sequential(torch.nn.Linear(4, 4)) for _ in range(50)]
+        for model in models:
+            model(torch.ones(1, 4))
+        known.append(len(modules._paths))
+        del model, models
+        gc.collect()
+        known.append(len(modules._paths))
 
     recording = record(work, tmp_path, with_modules=True)
 
-    assert max(known) <= 4  # two of the last model, two of the one before it
+    assert known == [100, 0]
     layers = recording.spans().filter(pl.col("category") == "module").collect()
     assert Counter(layers["name"]) == {"Sequential": 50, "Sequential.0": 50}
 
