@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-import warnings
+import inspect
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -25,6 +26,9 @@ SPAN_NAME = "step"
 """A program that marks no steps has those of its spans with this name."""
 
 _MARK = "\x00strobe step"
+# Newer Polars warns that it cannot check the order within lanes, which is that of the whole.
+_CAN_TRUST = "check_sortedness" in inspect.signature(pl.DataFrame.join_asof).parameters
+_SORTED: dict[str, Any] = {"check_sortedness": False} if _CAN_TRUST else {}
 
 
 def step_statistics(steps: pl.DataFrame) -> pl.DataFrame:
@@ -110,15 +114,13 @@ def number_steps(spans: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
         pl.col("start_ns").alias("step_start_ns"),
         (pl.col("start_ns") + pl.col("dur_ns")).alias("step_end_ns"),
     ).sort("step_start_ns")
-    with warnings.catch_warnings():
-        # Polars says that it cannot check the order within lanes, which is that of the whole.
-        warnings.filterwarnings("ignore", "Sortedness of columns", UserWarning)
-        found = spans.sort("start_ns").join_asof(
-            bounds,
-            left_on="start_ns",
-            right_on="step_start_ns",
-            by="lane" if overlap else None,
-        )
+    found = spans.sort("start_ns").join_asof(
+        bounds,
+        left_on="start_ns",
+        right_on="step_start_ns",
+        by="lane" if overlap else None,
+        **_SORTED,
+    )
     inside = pl.col("start_ns") < pl.col("step_end_ns")
     return found.with_columns(step=pl.when(inside).then("step")).drop(
         "step_start_ns", "step_end_ns"
