@@ -9,12 +9,16 @@ ARGS ?=
 JOBS ?= auto
 # How often a test that failed is run again before it counts as failed; its name is printed either way
 RERUNS ?= 0
+# Environments stay for the next run; KEEP= removes each after its tests, where the disk is small
+KEEP ?= yes
 # Frameworks to measure beside, each in an environment of its own; PEERS= for none
 PEERS ?= torch paddle jax mindspore
 
 ENVIRONMENT = $(PYTHON) tools/environment.py
 # $(call in,NAME) goes before a program of that environment.
 in = @environment=$$($(ENVIRONMENT) $(1)) && set -x && $$environment/bin
+# $(call done,NAMES) comes after the last program of these environments.
+done = $(if $(KEEP),,@cd .venvs && rm -rf $(1))
 PYTEST = python -m pytest --timeout=900 -n $(JOBS) --dist worksteal --reruns $(RERUNS)
 # Without repetitions: for each further environment, after `make test`
 BRIEF = -m "not stress and not again" --hypothesis-profile=brief
@@ -55,6 +59,7 @@ demo:  ## Install strobe into .venv and profile a small training run
 .PHONY: test
 test:  ## Run the core test suite
 	$(call in,test)/$(PYTEST) tests $(ARGS)
+	$(call done,test)
 
 .PHONY: check
 check:  ## Check format, lint, types, spelling and layers, as CI does
@@ -64,6 +69,7 @@ check:  ## Check format, lint, types, spelling and layers, as CI does
 	$(call in,check)/clang-format --dry-run -Werror $(C_FILES)
 	$(call in,check)/codespell
 	$(call in,check)/$(PYTEST) -n 0 -q tests/test_layers.py
+	$(call done,check)
 
 .PHONY: format
 format:  ## Format Python and C, and fix what the linter can fix
@@ -106,12 +112,14 @@ $(PYTHONS:%=test-python-%): test-python-%:
 	else \
 		echo "test-python-$*: python$* is not installed: skipped"; \
 	fi
+	$(call done,wheel-$*)
 
 .PHONY: test-pure
 test-pure:  ## Test the wheel that has no C in it
 	@environment=$$($(ENVIRONMENT) pure) && set -x && \
 	STROBE_BUILD=pure $$environment/bin/$(PYTEST) --hypothesis-profile=brief \
 		$(PROOF) $(PURE_PROOF) $(ARGS)
+	$(call done,pure)
 
 .PHONY: test-lowest
 test-lowest:  ## Test with the oldest libraries that pyproject.toml allows
@@ -121,10 +129,12 @@ test-lowest:  ## Test with the oldest libraries that pyproject.toml allows
 	else \
 		echo "test-lowest: python3.10 is not installed: skipped"; \
 	fi
+	$(call done,lowest-3.10)
 
 .PHONY: test-consumers
 test-consumers: tests/page/node_modules  ## Open what we export in the tools it is for
 	$(call in,consumers)/$(PYTEST) $(BRIEF) tests/exporters $(ARGS)
+	$(call done,consumers)
 
 # What drives the browser that opens the Perfetto page; the tests say so where it cannot be had.
 tests/page/node_modules: tests/page/package-lock.json
@@ -137,19 +147,23 @@ test-torch test-jax test-paddle test-mindspore: export OMP_NUM_THREADS = 1
 .PHONY: test-torch
 test-torch:  ## Test what needs PyTorch
 	$(call in,torch)/$(PYTEST) -m torch tests/frameworks $(ARGS)
+	$(call done,torch)
 
 .PHONY: test-jax
 test-jax:  ## Test what needs JAX
 	$(call in,jax)/$(PYTEST) -m jax tests/frameworks $(ARGS)
+	$(call done,jax)
 
 .PHONY: test-paddle
 test-paddle:  ## Test what needs PaddlePaddle
 	$(call in,paddle)/$(PYTEST) -m paddle tests/frameworks $(ARGS)
+	$(call done,paddle)
 
 .PHONY: test-mindspore
 test-mindspore:  ## Test what needs MindSpore, and open its files in the tools they are for
 	@environment=$$($(ENVIRONMENT) mindspore) && tools=$$($(ENVIRONMENT) ascend) && set -x && \
 	STROBE_ASCEND_TOOLS=$$tools/bin $$environment/bin/$(PYTEST) -m mindspore tests/frameworks $(ARGS)
+	$(call done,mindspore ascend)
 
 .PHONY: stress
 stress: stress-kill stress-asan stress-tsan stress-valgrind stress-aarch64  ## All that takes long: kills, sanitizers, valgrind, aarch64

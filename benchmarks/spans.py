@@ -112,17 +112,17 @@ def build_empty() -> Any:
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         return None
-    folder = Path(tempfile.mkdtemp())
-    library = folder / f"empty{sysconfig.get_config_var('EXT_SUFFIX')}"
     source = Path(__file__).with_name("empty.c")
     include = sysconfig.get_path("include")
-    command = [compiler, "-O2", "-shared", "-fPIC", f"-I{include}", str(source), "-o", str(library)]
-    subprocess.run(command, check=True)
-    loader = importlib.machinery.ExtensionFileLoader("empty", str(library))
-    spec = importlib.util.spec_from_loader("empty", loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
+    command = [compiler, "-O2", "-shared", "-fPIC", f"-I{include}", str(source)]
+    with tempfile.TemporaryDirectory() as folder:
+        library = str(Path(folder) / f"empty{sysconfig.get_config_var('EXT_SUFFIX')}")
+        subprocess.run([*command, "-o", library], check=True)
+        loader = importlib.machinery.ExtensionFileLoader("empty", library)
+        spec = importlib.util.spec_from_loader("empty", loader)
+        assert spec is not None
+        module = importlib.util.module_from_spec(spec)
+        loader.exec_module(module)
     return module.Empty()
 
 
