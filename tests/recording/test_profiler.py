@@ -196,6 +196,20 @@ def test_spans_named_step_are_steps_where_nobody_marks_any(tmp_path: Path) -> No
     assert "forward" in text
 
 
+def test_a_round_that_was_cut_off_at_once_says_where_the_one_before_is(tmp_path: Path) -> None:
+    schedule = strobe.schedule(wait=0, warmup=0, active=2)
+    with strobe.Profiler(output=tmp_path, schedule=schedule) as profiler:
+        for _ in range(4):
+            with strobe.span("work"):
+                pass
+            profiler.step()
+
+    text = profiler.summary(width=100)
+    assert "no spans were recorded" in text
+    assert "No step ended in this round, the last of 3: recordings[-2]" in text
+    assert "work" in profiler.recordings[-2].summary(width=100)
+
+
 def test_requests_are_steps_that_may_overlap(tmp_path: Path) -> None:
     profiler = strobe.Profiler(output=tmp_path)
     everybody = threading.Barrier(4)

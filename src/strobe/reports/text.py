@@ -81,7 +81,8 @@ def operator_table(operators: pl.DataFrame, top: int, width: int) -> Table:
     hidden = operators.height - len(rows)
     rest = f"{hidden} more rows; " if hidden else ""
     busy = format_ns(int(operators["self_ns"].sum()))
-    table.caption = f"{rest}share: of the {busy} spent in spans"
+    share = f"{rest}share: of the {busy} spent in spans"
+    table.caption = share if rows else "no spans were recorded"
     return table
 
 

@@ -298,7 +298,15 @@ class Profiler:
         width: int | None = None,
     ) -> str:
         """Return the summary of the last recording: see Recording.summary."""
-        return self.recording.summary(by=by, sort=sort, top=top, width=width)
+        last = self.recording
+        text = last.summary(by=by, sort=sort, top=top, width=width)
+        rounds = len(self._finished)
+        if rounds > 1 and last.step_statistics().is_empty():
+            text += (
+                f"No step ended in this round, the last of {rounds}: recordings[-2].summary() shows "
+                "the one before.\n"
+            )
+        return text
 
     def __enter__(self) -> Profiler:
         """Start."""
