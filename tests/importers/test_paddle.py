@@ -16,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strobe.errors import FormatError
-from strobe.importers import paddle
+from strobe.importers import paddle, paddle_events
 from strobe.importers.events import Events
+from strobe.importers.paddle_trace import EVENT_TYPES
 from strobe.model.tables import CATEGORIES
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -132,7 +133,7 @@ def rows(events: Events) -> list[tuple[str, str, int, int]]:
 
 def test_a_drawn_file(tmp_path: Path) -> None:
     trace = paddle.read_trace(written(tmp_path, DRAWN))
-    events = paddle.to_events(trace)
+    events = paddle_events.to_events(trace)
 
     assert rows(events) == [
         ("matmul dygraph", "operator", 10, 20),
@@ -163,7 +164,7 @@ def test_a_drawn_file(tmp_path: Path) -> None:
     assert trace.span_index == 3
     assert trace.names[trace.host.callstack[0]] == "train.py:1"
     assert trace.host.op_id.tolist() == [9, 9, 0, 0]
-    assert paddle.held_before(trace) == {70: {1: 612}}
+    assert paddle_events.held_before(trace) == {70: {1: 612}}
 
 
 def test_a_program_on_other_threads_has_phases(tmp_path: Path) -> None:
@@ -331,7 +332,7 @@ def test_figures_known_of_real_files() -> None:
     events = paddle.read(events_only)
 
     # 4 steps, each with one layer, one backward and one step of the optimizer
-    by_name = {paddle.EVENT_TYPES[kind]: n for kind, n in kinds.items()}
+    by_name = {EVENT_TYPES[kind]: n for kind, n in kinds.items()}
     assert by_name["ProfileStep"] == by_name["Forward"] == by_name["Backward"] == 4
     assert by_name["Optimization"] == 4
     assert by_name["DygraphKernelLaunch"] > 0

@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from strobe.errors import FormatError
 from strobe.importers.events import Int64
-
-if TYPE_CHECKING:
-    from strobe.importers.paddle import HostEvents
+from strobe.importers.paddle_trace import HostEvents
 
 ENDING = ".buckets"
 NAME = "DataParallel all_reduce"

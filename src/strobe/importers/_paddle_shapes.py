@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -19,14 +19,12 @@ from numpy.typing import NDArray
 
 from strobe.errors import FormatError
 from strobe.importers.events import Int64
-
-if TYPE_CHECKING:
-    from strobe.importers.paddle import HostEvents
+from strobe.importers.paddle_trace import EVENT_TYPES, HostEvents
 
 ENDING = ".shapes"
 _CALL = np.dtype([("thread", "=u8"), ("time_ns", "=u8"), ("place", "=u8")])
 _LAUNCH = " kernel launch"
-_OPERATORS = (0, 8)  # Operator and OperatorInner
+_OPERATORS = tuple(EVENT_TYPES.index(name) for name in ("Operator", "OperatorInner"))
 _FIRST = ("x", "input", "param")
 """Of the inputs, whose names Paddle sorts, what comes first in all operators that have it."""
 _MOST_DEPTH = 100

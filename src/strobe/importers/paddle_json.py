@@ -29,14 +29,14 @@ from strobe.analysis.nesting import nest
 from strobe.errors import FormatError
 from strobe.importers.events import Events, Int32, Int64
 from strobe.importers.json_rows import Batch, JsonFile, Meanings, Some, read_string
-from strobe.importers.paddle import (
+from strobe.importers.paddle_events import to_events
+from strobe.importers.paddle_trace import (
     EVENT_TYPES,
     MEMORY_TYPES,
     DeviceEvents,
     HostEvents,
     MemoryEvents,
     Trace,
-    to_events,
 )
 from strobe.importers.wire import Ranges
 

@@ -17,7 +17,7 @@ from strobe.paddle.trace_files import is_path, write_trace
 from strobe.session.paddle import read_trace, recording_of, trace_of
 
 if TYPE_CHECKING:
-    from strobe.importers.paddle import Trace
+    from strobe.importers.paddle_trace import Trace
     from strobe.session.paddle import PaddleTables
     from strobe.session.recording import Recording
 

@@ -28,7 +28,7 @@ from strobe.store import manifest, places
 
 if TYPE_CHECKING:
     from strobe.analysis.paddle_tables import PaddleTables as PaddleTables
-    from strobe.importers.paddle import Trace
+    from strobe.importers.paddle_trace import Trace
 
 __all__ = [
     "FORMATS",
@@ -111,7 +111,7 @@ def read_trace(path: Path) -> Trace:
 def recording_of(path: Path, trace: Trace) -> Recording:
     """Return a file of Paddle's as a recording, in a temporary folder that goes with it."""
     from strobe.importers import paddle_json
-    from strobe.importers.paddle import held_before
+    from strobe.importers.paddle_events import held_before
 
     folder = Path(tempfile.mkdtemp(prefix="strobe-paddle-"))
     recording = Recording(folder)

@@ -303,8 +303,8 @@ class Profiler:
         rounds = len(self._finished)
         if rounds > 1 and last.step_statistics().is_empty():
             text += (
-                f"No step ended in this round, the last of {rounds}: recordings[-2].summary() shows "
-                "the one before.\n"
+                f"No step ended in this round, the last of {rounds}: recordings[-2].summary() "
+                "shows the one before.\n"
             )
         return text
 
