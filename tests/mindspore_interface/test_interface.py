@@ -27,6 +27,19 @@ def test_nothing_heavy_is_imported() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
 
 
+def test_only_what_analyses_in_the_program_imports_for_it_beforehand(tmp_path: Path) -> None:
+    code = (
+        "import sys, strobe.mindspore as ms\n"
+        "with ms.profile():\n"
+        "    pass\n"
+        "assert 'polars' not in sys.modules\n"
+        "profiler = ms.Profiler()\n"
+        "assert 'polars' in sys.modules\n"
+        "profiler.stop()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=600, cwd=tmp_path)
+
+
 @pytest.mark.parametrize("name", ms.__all__)
 def test_every_name_is_documented(name: str) -> None:
     assert inspect.getdoc(getattr(ms, name))

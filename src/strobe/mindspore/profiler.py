@@ -57,7 +57,8 @@ class Profiler(Lifecycle):
 
     Arguments: those that mindspore.Profiler has had in any version, by name, with the oldest
     defaults. stop() leaves raw data, from which analyse() here, or later offline_analyse(), makes
-    the rest. Raises TypeError or ValueError for what cannot be right.
+    the rest; what that takes is imported here, not when the training waits for it. Raises TypeError
+    or ValueError for what cannot be right.
     """
 
     __signature__ = inspect.Signature(
@@ -69,6 +70,7 @@ class Profiler(Lifecycle):
 
     def __init__(self, **given: Any) -> None:
         settings = settle("Profiler", given, PROFILER)
+        mindspore_tree.import_analysis()
         super().__init__(settings, "profiler", caller="Profiler", analyses=False)
 
     def analyse(

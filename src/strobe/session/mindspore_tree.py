@@ -137,6 +137,13 @@ def simplifies(recording: Path) -> bool:
     return bool(declared.parameters.get("data_simplification", True))
 
 
+def import_analysis() -> None:
+    """Import what analyse_recording() takes; where that cannot be, it is what will say so."""
+    with contextlib.suppress(ImportError):
+        import strobe.finalize.build
+        import strobe.reports.mindspore_tree.files  # noqa: F401
+
+
 def analyse_recording(
     recording: Path,
     *,
