@@ -83,6 +83,27 @@ monitor.close()
     assert "\nMomentum,1,1," in (second / KINDS).read_text()
 
 
+def test_steps_that_are_sunk_together_are_recorded_together(program: Program) -> None:
+    program.run(
+        MONITOR
+        + """
+from types import SimpleNamespace
+
+plan(start_step=13, stop_step=14)
+for number in (10, 20, 30):  # as Model.train tells, on a device that is given ten steps at once
+    context = SimpleNamespace(original_args=lambda: SimpleNamespace(cur_step_num=number))
+    monitor.step_begin(context)
+    with strobe.span(f"step {number}"):
+        step()
+    monitor.step_end(context)
+""",
+        0.01,
+    )
+    (made,) = (program.output / "dyn" / "rank0_start13_stop14").iterdir()
+    names = strobe.open(made).spans().collect()["name"].to_list()
+    assert [name for name in names if name.startswith("step ")] == ["step 20"]
+
+
 def test_a_file_that_is_wrong_is_told_and_half_a_file_awaited(program: Program) -> None:
     program.run(
         MONITOR

@@ -164,7 +164,7 @@ class DynamicProfilerMonitor:
         if self._news:
             self._take(self._news.popleft(), step)
         plan = self._plan
-        if plan is not None and step == plan["start_step"]:
+        if plan is not None and step >= plan["start_step"]:  # steps that are sunk come in one go
             self._start(plan)
 
     def _take(self, plan: _Plan, step: int) -> None:
