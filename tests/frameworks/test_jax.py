@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import polars as pl
 import pytest
 
 import strobe
-from programs import Program
+from programs import TIMEOUT_SECONDS, Program
 from strobe.importers import xspace
 
 pytestmark = pytest.mark.jax
@@ -554,6 +555,30 @@ def test_steps_are_counted_without_a_change(program: Program) -> None:
     assert steps["step"].to_list() == [2, 3]
     numbers = [told["step_num"] for told in attributes(of(program.spans(), "annotation"))]
     assert numbers == [2, 3]
+
+
+def test_processes_have_the_ranks_that_jax_was_told(program: Program) -> None:
+    script = program.write("""
+        import jax
+        number, address = int(sys.argv[2]), sys.argv[3]
+        jax.distributed.initialize(address, num_processes=2, process_id=number)
+        with strobe.Profiler(output=OUT), strobe.span(f"work of {number}"):
+            jax.block_until_ready(jax.numpy.ones(4) + number)
+    """)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+
+    processes = [program.start(script, number, address, **NO_WARNINGS) for number in range(2)]
+    for process in processes:
+        _, said = process.communicate(timeout=TIMEOUT_SECONDS)
+        assert process.returncode == 0, said
+
+    (job,) = program.output.iterdir()
+    recordings = sorted(job.iterdir())
+    assert [path.name[:9] for path in recordings] == ["rank00000", "rank00001"]
+    for number, path in enumerate(recordings):
+        assert f"work of {number}" in strobe.open(path).spans().collect()["name"].to_list()
 
 
 def test_wrong_seconds_are_told_and_the_program_runs(program: Program) -> None:

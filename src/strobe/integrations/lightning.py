@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import importlib
-import multiprocessing
 import os
 import re
 import sys
@@ -14,7 +13,6 @@ from typing import Any
 from strobe.errors import StrobeError
 from strobe.integrations._run import OpenSpans, Run
 from strobe.record.messages import show
-from strobe.record.ranks import Place, find_place, name_job
 from strobe.session.profiler import Profiler
 from strobe.session.recording import Recording
 
@@ -80,7 +78,7 @@ class StrobeProfiler(_Base):  # type: ignore[misc]
     def _start_anew(self) -> None:
         self._actions = OpenSpans()
         self._handled: BaseException | None = None
-        self._run = Run(_RankProfiler(**self._options))
+        self._run = Run(Profiler(**self._options))
 
     @property
     def profiler(self) -> Profiler:
@@ -172,24 +170,3 @@ class StrobeProfiler(_Base):  # type: ignore[misc]
 def _span_name(action_name: str) -> str:
     """Return the action's name without the settings that some callbacks have in theirs."""
     return re.sub(r"\{.*\}", "", action_name)
-
-
-class _RankProfiler(Profiler):
-    """Knows the ranks that Lightning starts itself, without saying so in the environment."""
-
-    def _find_place(self) -> Place:
-        place = find_place()
-        distributed = sys.modules.get("torch.distributed")
-        if place.rank is not None or distributed is None:
-            return place
-        if not distributed.is_available() or not distributed.is_initialized():
-            return place
-        local_rank = os.environ.get("LOCAL_RANK", "")
-        # Rank 0 starts the others, unless multiprocessing has started them all.
-        is_launcher = local_rank == "0" and multiprocessing.parent_process() is None
-        return Place(
-            rank=distributed.get_rank(),
-            local_rank=int(local_rank) if local_rank.isdecimal() else None,
-            world_size=distributed.get_world_size(),
-            job=name_job(os.getpid() if is_launcher else os.getppid()),
-        )

@@ -15,10 +15,11 @@ from typing import Any
 
 from strobe.errors import StrobeError, UsageError
 from strobe.mindspore._handler import tensorboard_trace_handler
-from strobe.mindspore._recorder import Recorder, place_of_rank
+from strobe.mindspore._recorder import Recorder
 from strobe.mindspore._settings import PROFILER, check_names, settle, suggest
 from strobe.model.threads import CONFIG
 from strobe.record.messages import show
+from strobe.session.place import find_place
 
 FILE_NAME = "profiler_config.json"
 DEFAULTS: dict[str, Any] = {
@@ -295,4 +296,4 @@ def _arguments(plan: _Plan) -> dict[str, Any]:
 
 
 def _rank() -> int:
-    return place_of_rank().rank or 0
+    return find_place().rank or 0

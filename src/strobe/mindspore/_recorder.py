@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import socket
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,20 +14,11 @@ from strobe.errors import CaptureError, StateError
 from strobe.mindspore._handler import TraceHandler
 from strobe.mindspore._names import ProfilerActivity
 from strobe.mindspore._settings import Settings, old_output
-from strobe.record.ranks import Place, find_place
+from strobe.record.ranks import Place
 from strobe.session import mindspore_offline, mindspore_tree
 from strobe.session.hook import is_scheduler
 from strobe.session.profiler import Profiler
 from strobe.session.round import Destination
-
-
-def place_of_rank() -> Place:
-    """Return which process of which job this is: MindSpore knows, once init() was called."""
-    place = find_place()
-    management = sys.modules.get("mindspore.communication.management")
-    if management is None or not management.GlobalComm.INITED:
-        return place
-    return replace(place, rank=management.get_rank(), world_size=management.get_group_size())
 
 
 class Recorder(Profiler):
@@ -71,9 +61,6 @@ class Recorder(Profiler):
 
     def _missing(self) -> dict[str, str]:
         return self._settings.missing(several_ranks=(self._place.world_size or 1) > 1)
-
-    def _find_place(self) -> Place:
-        return place_of_rank()
 
     def _require_started(self, call: str) -> None:
         if self._settings.values["start_profile"] and not self.is_started:

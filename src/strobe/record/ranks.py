@@ -46,10 +46,15 @@ def find_place(environment: Mapping[str, str] = os.environ) -> Place:
         return Place()
     return Place(
         rank=rank,
-        local_rank=_number(environment, _LOCAL_RANKS),
+        local_rank=local_rank(environment),
         world_size=_number(environment, _WORLD_SIZES),
         job=_find_job(environment),
     )
+
+
+def local_rank(environment: Mapping[str, str] = os.environ) -> int | None:
+    """Return its number on this host, which some launchers tell where they do not tell the rank."""
+    return _number(environment, _LOCAL_RANKS)
 
 
 def _number(environment: Mapping[str, str], names: tuple[str, ...]) -> int | None:

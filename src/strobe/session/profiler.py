@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from strobe.errors import CaptureError, FormatError, StateError, UsageError
 from strobe.record import clocks, recorder
 from strobe.record.messages import show
-from strobe.record.ranks import Place, find_place
 from strobe.record.schedule import CHANGES, State, as_int
 from strobe.session import ending
 from strobe.session.handlers import Export
 from strobe.session.options import MAX_BYTES, MAX_MEMORY_BYTES, STACK_RATE_HZ, Options
+from strobe.session.place import find_place
 from strobe.session.round import Destination, Round, open_round
 from strobe.sources import manager as sources
 
@@ -142,7 +142,7 @@ class Profiler:
                     "make a second Profiler"
                 )
                 raise StateError(message)
-            self._place = self._find_place()
+            self._place = find_place()
             ranks, rank = self._options.ranks, self._place.rank
             self._is_silent = ranks is not None and (rank or 0) not in ranks
             self._finished = []
@@ -344,10 +344,6 @@ class Profiler:
     def _step_by_itself(self) -> None:
         if self._is_started():
             self._end_step(None)
-
-    def _find_place(self) -> Place:
-        """Return this process's place in its job; where a trainer launched it, that knows more."""
-        return find_place()
 
     def _find_destination(self) -> Destination | None:
         """Return where the round that begins goes; None for a recording in the output folder."""
