@@ -294,6 +294,10 @@ if __name__ == '__main__':
     net = Net()
     train(net)
     profiler.analyse()
+    from mindspore.profiler.profiler import Profiler, analyse, tensorboard_trace_handler
+    with Profiler(output_path='./other', on_trace_ready=tensorboard_trace_handler()):
+        train(net)
+    analyse('./other')
 """
 )
 
@@ -312,6 +316,8 @@ def test_a_program_with_their_profiler_runs_unchanged(mindspore: Program) -> Non
     assert done.returncode == 0, done.stderr
     assert "ERROR" not in done.stderr  # MindSpore calls EnvProfiler when it ends
     assert occurrences(mindspore.folder / "profiler_data" / "profiler")["ApplyMomentum"] == 4
+    (root,) = (mindspore.folder / "other").iterdir()
+    assert occurrences(root / "FRAMEWORK")["ApplyMomentum"] == 4
 
 
 def test_the_variable_is_theirs_if_mindspore_came_first(mindspore: Program) -> None:

@@ -12,7 +12,9 @@ from strobe.session.hook import when_imported
 _NAMES = {
     "mindspore": ("Profiler",),
     "mindspore.profiler": tuple(name for name in ours.__all__ if name != "analyse"),
-    "mindspore.profiler.profiler": ("analyse",),
+    "mindspore.profiler.profiler": ("Profiler", "tensorboard_trace_handler", "analyse"),
+    "mindspore.profiler.dynamic_profiler": ("DynamicProfilerMonitor",),
+    "mindspore.train.callback": ("DynamicProfilerMonitor",),
 }
 
 
@@ -27,9 +29,6 @@ def _replace() -> None:
         for name in names:
             if module is not None and hasattr(module, name):
                 setattr(module, name, getattr(ours, name))
-    callback: Any = sys.modules.get("mindspore.train.callback")
-    if callback is not None and hasattr(callback, "DynamicProfilerMonitor"):
-        callback.DynamicProfilerMonitor = ours.DynamicProfilerMonitor
 
 
 install()
