@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import strobe.mindspore as ms
@@ -145,6 +146,10 @@ def handler_of_theirs() -> Any:
             TypeError,
             "do you mean 'profile_communication'?",
         ),
+        (lambda: ms.profile(mstx=True), TypeError, "experimental_config=_ExperimentalConfig(mstx="),
+        (lambda: ms.profile(output_path="x"), TypeError, "=tensorboard_trace_handler("),
+        (lambda: ms.profile(op_time=True), TypeError, "only Profiler has it"),
+        (lambda: ms.Profiler(experimental_config=None), TypeError, "parameters of Profiler itself"),
         (lambda: ms.profile(with_stack=1), TypeError, "must be True or False"),
         (
             lambda: ms.profile(activities="TPU"),
@@ -233,6 +238,35 @@ def test_a_schedule_gives_the_actions_of_mindspore() -> None:
     assert plan.to_dict() == {"wait": 1, "active": 2, "warmup": 1, "repeat": 2, "skip_first": 1}
     with pytest.raises(ValueError, match="counted from 0"):
         plan(-1)
+
+
+def test_integers_of_numpy_are_taken_as_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = ms.schedule(wait=np.int64(0), active=np.int32(1), repeat=1)
+
+    with ms.Profiler(output_path="out", schedule=plan) as profiler:
+        profiler.step()
+    profiler.analyse(step_list=list(np.arange(1, 2)))
+
+    info = json.loads((tmp_path / "out" / "profiler" / "profiler_info_0.json").read_text())
+    assert info["profiler_parameters"]["schedule"] == plan.to_dict()
+
+
+@pytest.mark.parametrize("handler", [ms.tensorboard_trace_handler(), ms.tensorboard_trace_handler])
+def test_a_handler_without_a_folder_writes_into_that_of_the_profiler(
+    handler: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with ms.Profiler(output_path="~/out", on_trace_ready=handler):
+        pass
+
+    ms.Profiler.offline_analyse("~/out")
+
+    (root,) = (tmp_path / "out").iterdir()
+    assert root.name.endswith("_ascend_ms")
+    assert (root / "profiler_info_0.json").exists()
 
 
 def test_members_of_other_enums_are_taken_by_name() -> None:
@@ -418,6 +452,20 @@ def test_a_variable_that_is_wrong_starts_nothing(
     assert _environment.read(text) is None
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
+
+
+def test_a_variable_in_a_folder_that_is_gone_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MS_PROFILER_OPTIONS", '{"start": true, "output_path": "here"}')
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+
+    ms.EnvProfiler.init_profiler()
+
+    assert "this program is not profiled" in capsys.readouterr().err
+    assert ms.EnvProfiler.profiler is None
 
 
 def test_a_wrong_key_is_one_line_and_the_others_hold(capsys: pytest.CaptureFixture[str]) -> None:

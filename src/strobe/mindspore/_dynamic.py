@@ -10,7 +10,6 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from strobe.errors import StrobeError, UsageError
@@ -19,6 +18,7 @@ from strobe.mindspore._recorder import Recorder
 from strobe.mindspore._settings import PROFILER, check_names, settle, suggest
 from strobe.model.threads import CONFIG
 from strobe.record.messages import show
+from strobe.session.mindspore_tree import as_folder
 from strobe.session.place import find_place
 
 FILE_NAME = "profiler_config.json"
@@ -101,8 +101,8 @@ class DynamicProfilerMonitor:
         if not 0 < poll_interval < threading.TIMEOUT_MAX:
             message = f"{caller}(poll_interval={poll_interval!r}): must be seconds above 0"
             raise UsageError(message)
-        self._file = Path(cfg_path or "").absolute() / FILE_NAME
-        self._output = Path(output_path).absolute()
+        self._file = as_folder(cfg_path or "") / FILE_NAME
+        self._output = as_folder(output_path)
         self._news: deque[_Plan] = deque(maxlen=1)
         """What the file says since it changed: put there by the thread that looks."""
         self._plan: _Plan | None = None
@@ -191,7 +191,7 @@ class DynamicProfilerMonitor:
             self._plan = None
 
     def _make(self, plan: _Plan) -> Recorder:
-        output = self._output if plan["prof_path"] == "./" else Path(plan["prof_path"])
+        output = self._output if plan["prof_path"] == "./" else as_folder(plan["prof_path"])
         name = f"rank{_rank()}_start{plan['start_step']}_stop{plan['stop_step']}"
         analyses = plan["analyse"] or plan["analyse_mode"] in (0, 1)
         handler = tensorboard_trace_handler(output / name, analyse_flag=analyses)

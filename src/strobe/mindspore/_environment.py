@@ -45,20 +45,18 @@ class EnvProfiler:
         text = moved or os.environ.get(VARIABLE)
         if not text or cls.profiler is not None:
             return
-        if "mindspore" in sys.modules and not moved:
-            if read(text, quietly=True) is not None:
+        is_theirs = "mindspore" in sys.modules and not moved
+        if not is_theirs:  # neither MindSpore nor child processes are to start another one
+            os.environ.pop(VARIABLE, None)
+        try:
+            found = read(text, quietly=is_theirs)
+            if found is not None and is_theirs:
                 show(
                     f"{VARIABLE} is obeyed by MindSpore, which was imported first; import "
                     "strobe.mindspore before it to have it obeyed by strobe"
                 )
-            return
-        os.environ.pop(VARIABLE, None)  # neither MindSpore nor child processes start another one
-        found = read(text)
-        if found is None:
-            return
-        settings, kind = found
-        try:
-            cls.profiler = Lifecycle(settings, kind, caller=VARIABLE, analyses=True)
+            elif found is not None:
+                cls.profiler = Lifecycle(*found, caller=VARIABLE, analyses=True)
         except (StrobeError, OSError) as error:
             show(f"{VARIABLE}: {error}; {_UNPROFILED}")
 

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from strobe.errors import UsageError
+from strobe.session.mindspore_tree import as_folder
 
 
 @dataclass(frozen=True)
 class TraceHandler:
     """An on_trace_ready that is carried out outside the program."""
 
-    folder: Path
+    folder: Path | None
+    """None for that of the profiler."""
     worker: str
     analyses: bool
 
@@ -31,8 +33,9 @@ def tensorboard_trace_handler(
     analyse_flag: bool = True,
     async_mode: bool = False,
 ) -> TraceHandler:
-    """Return a handler: each round becomes <worker>_<pid>_<time>_ascend_ms in `dir_name` (./data).
+    """Return a handler: each round becomes <worker>_<pid>_<time>_ascend_ms in `dir_name`.
 
+    Without it they go to the output_path of Profiler, and ./data of `profile`.
     `analyse_flag=False` leaves raw data for analyse(). Results are written outside the program, so
     `async_mode` changes nothing. Raises TypeError or ValueError.
     """
@@ -53,4 +56,4 @@ def tensorboard_trace_handler(
             message = f"tensorboard_trace_handler({name}={value!r}): must be True or False"
             raise TypeError(message)
     worker = worker_name or socket.gethostname()
-    return TraceHandler(Path(dir_name or "./data").absolute(), worker, analyse_flag)
+    return TraceHandler(as_folder(dir_name) if dir_name else None, worker, analyse_flag)

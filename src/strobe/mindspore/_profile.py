@@ -107,7 +107,10 @@ class Lifecycle:
         recording = self._recorder.paths[-1]
         declaration = mindspore_tree.Declaration(kind="profile", parameters={})
         found = mindspore_tree.place_profile(
-            handler.folder, handler.worker, declaration, self._recorder.place
+            handler.folder or self._recorder.folder,
+            handler.worker,
+            declaration,
+            self._recorder.place,
         )
         mindspore_offline.start_analysis([recording], {"root": str(found.path.parent.parent)})
 

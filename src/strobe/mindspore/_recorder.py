@@ -22,7 +22,10 @@ from strobe.session.round import Destination
 
 
 class Recorder(Profiler):
-    """One profiler of either interface. `paths` are the recordings of all rounds that ended."""
+    """One profiler of either interface, whose results go into `folder`.
+
+    `paths` are the recordings of all rounds that ended.
+    """
 
     def __init__(
         self,
@@ -41,8 +44,8 @@ class Recorder(Profiler):
         self._added: dict[str, Any] = {}
         self.paths: list[Path] = []
         output = old_output(settings) if kind == "profiler" else Path("./data").absolute()
-        self._folder = self._handler.folder if self._handler else output
-        super().__init__(**settings.options, output=self._folder, on_trace_ready=self._end_round)
+        self.folder = (self._handler and self._handler.folder) or output
+        super().__init__(**settings.options, output=self.folder, on_trace_ready=self._end_round)
 
     @property
     def place(self) -> Place:
@@ -84,7 +87,7 @@ class Recorder(Profiler):
         except (OSError, ValueError) as error:  # or the path is none, with a 0 in it
             reason = getattr(error, "strerror", None) or error
             message = (
-                f"{str(self._folder)!r} cannot be recorded into ({reason}); choose a folder that "
+                f"{str(self.folder)!r} cannot be recorded into ({reason}); choose a folder that "
                 "can be written"
             )
             raise CaptureError(message) from error
@@ -92,9 +95,9 @@ class Recorder(Profiler):
 
     def _make_tree(self, declaration: mindspore_tree.Declaration) -> Destination:
         if self._kind == "profiler":
-            return mindspore_tree.place_profiler(self._folder, declaration, self._place)
+            return mindspore_tree.place_profiler(self.folder, declaration, self._place)
         worker = self._handler.worker if self._handler else socket.gethostname()
-        return mindspore_tree.place_profile(self._folder, worker, declaration, self._place)
+        return mindspore_tree.place_profile(self.folder, worker, declaration, self._place)
 
     def _end_round(self, _profiler: Profiler) -> None:
         path = self.recording.path

@@ -29,14 +29,16 @@ class Schedule:
     def __init__(
         self, *, wait: int, active: int, warmup: int = 0, repeat: int = 0, skip_first: int = 0
     ) -> None:
-        self._given = {
+        given = {
             "wait": wait,
             "active": active,
             "warmup": warmup,
             "repeat": repeat,
             "skip_first": skip_first,
         }
-        self._states = strobe_schedule(**self._given)
+        self._states = strobe_schedule(**given)
+        # NumPy's integers are not JSON.
+        self._given = {name: int(count) for name, count in given.items()}
 
     def __call__(self, step: int) -> ProfilerAction:
         """Return what is done in a step; raises ValueError for a negative one."""

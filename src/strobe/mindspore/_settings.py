@@ -10,9 +10,11 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from strobe.errors import UsageError
+from strobe.mindspore._handler import tensorboard_trace_handler
 from strobe.mindspore._names import (
     OLD_METRICS,
     AicoreMetrics,
@@ -24,6 +26,7 @@ from strobe.mindspore._names import (
     as_members,
 )
 from strobe.mindspore._schedule import Schedule, as_states
+from strobe.session.mindspore_tree import as_folder
 
 
 class _ExperimentalConfig:
@@ -102,6 +105,13 @@ PROFILER: dict[str, Any] = {
     "host_stack": True,
     "optypes_not_deal": "Variable",
     "ascend_job_id": "",
+}
+# How one of the two is given what only the other has as a parameter.
+_ELSEWHERE = {
+    **dict.fromkeys(PROFILER, "only Profiler has it"),
+    **{name: f"write experimental_config=_ExperimentalConfig({name}=...)" for name in EXPERIMENTAL},
+    "output_path": "write on_trace_ready=tensorboard_trace_handler(...) with the folder in it",
+    "experimental_config": "what is in it are parameters of Profiler itself",
 }
 _NOT_SWITCHES = {
     *("activities", "schedule", "on_trace_ready", "experimental_config", "profiler_level"),
@@ -187,11 +197,20 @@ class Settings:
         return option in self.named
 
 
-def check_names(caller: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raise TypeError for a name that is not known, with the one that may be meant."""
+def check_names(
+    caller: str,
+    given: Iterable[str],
+    known: Iterable[str],
+    elsewhere: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Raise TypeError for a name that is not known, with the one that may be meant.
+
+    `elsewhere` says of names that others know how they are given.
+    """
     for name in given:
         if name not in known:
-            message = f"{caller}() has no parameter {name!r}; {suggest(name, known)}"
+            hint = elsewhere.get(name) or suggest(name, known)
+            message = f"{caller}() has no parameter {name!r}; {hint}"
             raise TypeError(message)
 
 
@@ -204,7 +223,7 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
 def settle(caller: str, given: Mapping[str, Any], known: Mapping[str, Any]) -> Settings:
     """Check the arguments of a profiler; raises TypeError or ValueError."""
-    check_names(caller, given, known)
+    check_names(caller, given, known, _ELSEWHERE)
     values = {**EXPERIMENTAL, **known, **given}
     named = set(given)
     config = given.get("experimental_config")
@@ -270,6 +289,8 @@ def _check_rest(caller: str, values: dict[str, Any]) -> None:
     if getattr(values["on_trace_ready"], "__module__", None) == _THEIR_HANDLERS:
         rule = "is MindSpore's; import tensorboard_trace_handler from strobe.mindspore too"
         refuse("on_trace_ready", rule, TypeError)
+    if values["on_trace_ready"] is tensorboard_trace_handler:  # as an example of MindSpore's has it
+        values["on_trace_ready"] = tensorboard_trace_handler()
     for name in ("mstx_domain_include", "mstx_domain_exclude"):
         domains = values[name] = values[name] or []
         if not isinstance(domains, list) or not all(isinstance(each, str) for each in domains):
@@ -316,7 +337,7 @@ def old_output(settings: Settings) -> Path:
     """Return the output folder of Profiler: what was named, what the environment says, ./data."""
     told = os.environ.get("MS_DIAGNOSTIC_DATA_PATH", "")
     path = settings.values["output_path"]
-    return Path(told if told and "output_path" not in settings.named else path).absolute()
+    return as_folder(told if told and "output_path" not in settings.named else path)
 
 
 def _plain(value: Any) -> Any:

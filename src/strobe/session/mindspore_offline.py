@@ -18,7 +18,14 @@ from strobe.errors import FormatError, StateError, StrobeError, UsageError
 from strobe.finalize.process import environment
 from strobe.record.messages import show
 from strobe.session import ending
-from strobe.session.mindspore_tree import DONE, RAW, analyse_recording, check_steps, simplifies
+from strobe.session.mindspore_tree import (
+    DONE,
+    RAW,
+    analyse_recording,
+    as_folder,
+    check_steps,
+    simplifies,
+)
 from strobe.store import places
 
 _PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
@@ -41,7 +48,7 @@ def find(path: str | os.PathLike[str]) -> list[Path]:
     if not os.fspath(path):
         message = "profiler_path='': must not be empty; it would be the folder that you are in"
         raise UsageError(message)
-    folder = Path(path).expanduser().absolute()
+    folder = as_folder(path)
     if not folder.is_dir():
         reason = "it is a file" if folder.exists() else "there is nothing at this path"
         raise FormatError(path, "path", f"{reason}; give the folder above `profiler`")

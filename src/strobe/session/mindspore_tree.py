@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from strobe._version import __version__
 from strobe.errors import CaptureError, FormatError, StateError, UsageError
 from strobe.record.ranks import Place
+from strobe.record.schedule import as_int
 from strobe.session.round import Destination
 from strobe.store import manifest, places
 
@@ -55,6 +56,14 @@ class Declaration:
     keep_log: bool = False
     """Whether the raw log is to stay when the tables have been written."""
     format: str = FORMAT
+
+
+def as_folder(path: str | os.PathLike[str]) -> Path:
+    """Return the absolute path of a folder that a user named; ~ is their home."""
+    folder = Path(path)
+    with contextlib.suppress(RuntimeError):  # of a user whom nobody knows: a name like others
+        folder = folder.expanduser()
+    return folder.absolute()
 
 
 def place_profile(folder: Path, worker: str, declaration: Declaration, place: Place) -> Destination:
@@ -110,17 +119,16 @@ def check_steps(step_list: object) -> list[int] | None:
     """Return the steps to analyse, in order; raises TypeError or UsageError."""
     if step_list is None:
         return None
-    if not isinstance(step_list, (list, tuple, range)) or not all(
-        type(number) is int for number in step_list
-    ):
+    given = step_list if isinstance(step_list, (list, tuple, range)) else [None]
+    numbers = sorted(number for each in given if (number := as_int(each)) is not None)
+    if len(numbers) < len(given):
         message = f"step_list={step_list!r}: must be a list of integers, or None"
         raise TypeError(message)
-    numbers = sorted(step_list)
     if not numbers or numbers != list(range(numbers[0], numbers[0] + len(numbers))):
-        message = f"step_list={list(step_list)!r}: must be consecutive integers, as in [2, 3, 4]"
+        message = f"step_list={list(given)!r}: must be consecutive integers, as in [2, 3, 4]"
         raise UsageError(message)
     if numbers[0] < 1:
-        message = f"step_list={list(step_list)!r}: steps are counted from 1"
+        message = f"step_list={list(given)!r}: steps are counted from 1"
         raise UsageError(message)
     return numbers
 
