@@ -391,6 +391,19 @@ def test_profile_has_its_files_made_at_once_for_a_handler_that_asks(
     assert len(ready) == 1
 
 
+def test_modules_in_the_folder_of_the_program_are_not_those_of_the_analysis(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "numpy.py").write_text("raise ImportError('not this one')")
+    for _ in range(2):
+        ms.Profiler(output_path="out").stop()
+
+    ms.analyse("out", max_process_number=2)
+
+    assert len(list(tmp_path.glob("out/*/profiler_info_0.json"))) == 2
+
+
 def test_a_start_that_never_came_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,8 +30,9 @@ from strobe.store import places
 
 _PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
 _PATIENCE_SECONDS = 600.0
+# The folder that the program is in, "" in the path, may have modules of any names.
 _PROGRAM = (
-    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "import sys; sys.path[:] = [sys.argv[1], *filter(None, sys.path)]; "
     "from strobe.session.mindspore_offline import main; main()"
 )
 
