@@ -236,6 +236,8 @@ def test_a_schedule_gives_the_actions_of_mindspore() -> None:
     )
     assert [plan(step) for step in (1, 2, 3, 4)] == list(ms.ProfilerAction)
     assert plan.to_dict() == {"wait": 1, "active": 2, "warmup": 1, "repeat": 2, "skip_first": 1}
+    assert (plan.wait, plan.skip_first) == (1, 1)
+    assert ms.ProfilerAction.get_by_value(1) is ms.ProfilerAction.WARM_UP
     with pytest.raises(ValueError, match="counted from 0"):
         plan(-1)
 

@@ -17,6 +17,11 @@ class ProfilerAction(Enum):
     RECORD = 2
     RECORD_AND_SAVE = 3
 
+    @staticmethod
+    def get_by_value(value: object) -> ProfilerAction | None:
+        """Return the action with this number, None if there is none."""
+        return next((action for action in ProfilerAction if action.value == value), None)
+
 
 class ProfilerActivity(Enum):
     """What is recorded: the host, an NPU, a GPU."""

@@ -23,8 +23,15 @@ _STATES = {action.name: state for state, action in _ACTIONS.items()}
 class Schedule:
     """Rounds of wait, warmup and active steps after skip_first; without repeat they do not end.
 
-    Raises ValueError for a number that is no int, negative, or 0 for active.
+    Its numbers can be read by their names. Raises ValueError for one that is no int, negative, or 0
+    for active.
     """
+
+    wait: int
+    active: int
+    warmup: int
+    repeat: int
+    skip_first: int
 
     def __init__(
         self, *, wait: int, active: int, warmup: int = 0, repeat: int = 0, skip_first: int = 0
@@ -39,6 +46,7 @@ class Schedule:
         self._states = strobe_schedule(**given)
         # NumPy's integers are not JSON.
         self._given = {name: int(count) for name, count in given.items()}
+        self.__dict__.update(self._given)
 
     def __call__(self, step: int) -> ProfilerAction:
         """Return what is done in a step; raises ValueError for a negative one."""
