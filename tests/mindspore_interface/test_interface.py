@@ -341,6 +341,7 @@ def test_what_is_named_and_cannot_be_had_is_told_once_by_its_name(
         activities=["CPU", "NPU"],
         sys_io=False,
     )
+    ms.Profiler(output_path=tmp_path / "none", activities=None, aic_metrics=None).stop()
     for _ in range(2):
         profiler.start()
         profiler.stop()

@@ -109,4 +109,5 @@ def _settings(
     if not is_older:
         values["on_trace_ready"] = tensorboard_trace_handler(arguments.get("output_path"))
     kind: mindspore_tree.Kind = "profiler" if is_older else "profile"
-    return Settings(values, frozenset(arguments)), kind
+    named = frozenset(name for name, value in arguments.items() if value is not None)
+    return Settings(values, named), kind

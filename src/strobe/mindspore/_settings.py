@@ -225,7 +225,7 @@ def settle(caller: str, given: Mapping[str, Any], known: Mapping[str, Any]) -> S
     """Check the arguments of a profiler; raises TypeError or ValueError."""
     check_names(caller, given, known, _ELSEWHERE)
     values = {**EXPERIMENTAL, **known, **given}
-    named = set(given)
+    named = {name for name, value in given.items() if value is not None}
     config = given.get("experimental_config")
     if config is not None:
         named |= _read_config(caller, config, values)
