@@ -300,7 +300,7 @@ with strobe.Profiler(output=OUT, name="again", data_process=True):
     steps = {name: mindspore.open(path).steps().collect().height for name, path in found.items()}
     assert steps == {"steps": 3, "epochs": 6, "whole": 6, "again": 6}
     waits = mindspore.spans(found["whole"]).filter(pl.col("phase") == "data_loading")
-    assert set(waits["name"]) == {"enumerate(Dataset)#TupleIterator"}
+    assert set(waits["name"]) == {"enumerate(Dataset)#TupleIterator", "end of data"}
     notes = {
         name: dict(mindspore.open(path).completeness().select("source", "note").iter_rows())
         for name, path in found.items()

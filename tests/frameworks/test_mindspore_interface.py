@@ -158,6 +158,12 @@ if __name__ == '__main__':
             profiler.stop()
     profiler.analyse()
 
+    data = ds.GeneratorDataset(generator, ["data", "label"])
+    loss = nn.SoftmaxCrossEntropyWithLogits(sparse=True)
+    profiler = Profiler(output_path=OUT + "/evaluation")
+    ms.Model(net, loss, metrics={"loss"}).eval(data)
+    profiler.analyse()
+
     with profile(
         activities=[ms.profiler.ProfilerActivity.CPU],
         schedule=schedule(wait=1, warmup=1, active=2, repeat=1),
@@ -220,6 +226,14 @@ def test_the_examples_of_the_documents_run(examples: Program) -> None:
     assert rows(results / "ASCEND_PROFILER_OUTPUT" / "memory_record.csv")[0]["Component"] == (
         "MindSpore"
     )
+    evaluation = mindspore.output / "evaluation" / "profiler"
+    steps = rows(evaluation / "step_trace_raw_0_detail_time.csv")
+    assert [row["step_num"] for row in steps] == ["1", "2", "-"]
+    per_step = {
+        row["op_type"]: float(row["execution_frequency(per-step)"])
+        for row in rows(evaluation / "cpu_op_type_info_0.csv")
+    }
+    assert per_step["MatMul"] == 1  # the wait that finds no more data is no step
     inference = mindspore.output / "loop" / "profiler"
     info = json.loads((inference / "profiler_info_0.json").read_text())
     assert info["context_mode"] == "graph"

@@ -138,7 +138,8 @@ def derived_steps(spans: pl.DataFrame, number: NDArray[np.int64] | None = None) 
     Several optimizers are one step if no data is loaded between them, or, in a program whose loop
     loads none, if no forward is.
     Without an optimizer, a step of kind `batch` begins with a wait for the loader, unless nothing
-    follows before the next wait, and ends with the next one, the last with the lane's last span.
+    follows before the next wait, and ends with the next one, the last with the lane's last span. A
+    wait is none in which something tells that the data ended.
     With neither, operators that are known to be an optimizer's end a step of kind `optimizer`;
     without these there are none.
 
@@ -165,6 +166,11 @@ def derived_steps(spans: pl.DataFrame, number: NDArray[np.int64] | None = None) 
         optimizer = optimizer | (spans["ends"] == "step").fill_null(False).to_numpy()
     optimizer &= ~is_inside(optimizer, parent)
     loader &= ~is_inside(loader, parent)
+    idle = np.zeros(spans.height, bool)  # waits for nothing
+    if "ends" in spans.columns:
+        idle = (spans["ends"] == "data").fill_null(False).to_numpy().copy()
+        idle[parent[idle & (parent >= 0)]] = True
+    loader &= ~idle
     if not optimizer.any() and not loader.any():
         optimizer = phase.is_one_of("optimizer")
     lanes = spans["lane"].to_numpy()
@@ -176,7 +182,7 @@ def derived_steps(spans: pl.DataFrame, number: NDArray[np.int64] | None = None) 
         forward = phase.is_one_of("forward")
         return _by_optimizer(mine, lane, optimizer[rows], loader[rows], forward[rows])
     if loader.any():
-        return _by_loader(mine, lane, loader[rows])
+        return _by_loader(mine, lane, loader[rows], idle[rows])
     nothing = np.empty(0, np.int64)
     return _steps("batch", lane, nothing, nothing, nothing.astype(bool))
 
@@ -215,13 +221,16 @@ def _by_optimizer(
     return _steps("optimizer", lane, start_ns, end_ns, spans["unfinished"].to_numpy()[last])
 
 
-def _by_loader(spans: pl.DataFrame, lane: int, loader: NDArray[np.bool_]) -> pl.DataFrame:
+def _by_loader(
+    spans: pl.DataFrame, lane: int, loader: NDArray[np.bool_], idle: NDArray[np.bool_]
+) -> pl.DataFrame:
     """Return the steps by a loader; what begins before a wait ends is the loader's own."""
     chosen = np.flatnonzero(loader)
     start_ns = spans["start_ns"].to_numpy()
     end_ns = (spans["start_ns"] + spans["dur_ns"]).to_numpy()
     after = np.searchsorted(start_ns, end_ns[chosen])
-    used = after < np.append(chosen[1:], len(start_ns))
+    busy = np.append(0, np.cumsum(~idle))
+    used = busy[after] < busy[np.append(chosen[1:], len(start_ns))]
     first = chosen[used] if used.any() else chosen
     unfinished = np.zeros(len(first), bool)
     unfinished[-1] = spans["unfinished"].to_numpy()[first[-1] :].any()

@@ -78,7 +78,7 @@ def derive(
     )
     for column, values in (
         ("told", _told("phase", PHASES, log.attributes)),
-        ("ends", _told("ends", ("step",), log.attributes)),
+        ("ends", _told("ends", ("step", "data"), log.attributes)),
     ):
         if values.null_count() < len(values):
             frame = frame.with_columns(values.gather(told).alias(column))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steps of programs that mark none, drawn.
 
-L is a wait for the loader, O Optimizer.step, S a framework's own step, f forward, b backward; steps
-are shown as (kind, begin and end in columns, lane).
+L is a wait for the loader, O Optimizer.step, S a framework's own step, e the end of
+the data, f forward, b backward; steps are shown as (kind, begin and end in columns, lane).
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ NAMES = {
     "F": ("fetch", "data_loading"),
     "O": ("Optimizer.step#Adam.step", "optimizer"),
     "S": ("TrainOneStepCell", None),
+    "e": ("end of data", "data_loading"),
     "s": ("SGD", "optimizer"),
     "f": ("aten::mm", "forward"),
     "b": ("autograd::engine::evaluate_function: MmBackward0", "backward"),
     "x": ("aten::item", "other"),
     "u": ("mine", None),
 }
+ENDS = {"S": "step", "e": "data"}
 
 
 def traced(drawing: str) -> pl.DataFrame:
@@ -33,7 +35,7 @@ def traced(drawing: str) -> pl.DataFrame:
     return trace.with_columns(
         name=pl.Series([NAMES[glyph][0] for glyph in glyphs], dtype=pl.String),
         phase=pl.Series([NAMES[glyph][1] for glyph in glyphs], dtype=pl.String),
-        ends=pl.Series(["step" if glyph == "S" else None for glyph in glyphs], dtype=pl.String),
+        ends=pl.Series([ENDS.get(glyph) for glyph in glyphs], dtype=pl.String),
     )
 
 
@@ -123,6 +125,14 @@ def test_without_an_optimizer_a_batch_is_a_step():
 
 def test_an_epochs_end_is_no_batch():
     assert steps("main | L f L L f") == [("batch", 0, 6, 0), ("batch", 6, 9, 0)]
+
+
+def test_a_wait_that_finds_the_end_of_the_data_is_no_step_where_operators_are_elsewhere():
+    assert steps("""
+        main | L-  L-  L- L-  L-
+        main |         e      e
+        ops  |   f   f      f
+    """) == [("batch", 0, 4, 0), ("batch", 4, 11, 0), ("batch", 11, 17, 0)]
 
 
 def test_a_loader_alone_has_its_waits_as_steps():

@@ -25,6 +25,7 @@ from strobe.sources.patches import Patches
 _ANNOTATION, _DATA_LOADING = CATEGORIES.index("annotation"), CATEGORIES.index("data_loading")
 # What a training step tells of itself: it ends one, and holds all phases.
 _STEP: dict[str, Any] = {"ends": "step", "phase": None}
+_END: dict[str, Any] = {"ends": "data", "phase": "data_loading"}
 
 _Function = Callable[..., Any]
 
@@ -248,7 +249,11 @@ def _waited(original: _Function) -> _Function:
         with recorder.core.source_span(f"enumerate(Dataset)#{type(self).__name__}", _DATA_LOADING):
             since_ns = recorder.core.clock_ns()
             number = getattr(self, "_Iterator__index", None)
-            batch = original(self)
+            try:
+                batch = original(self)
+            except StopIteration:  # its operators are in other lanes: nothing else says it
+                with recorder.core.source_span("end of data", _ANNOTATION, _END):
+                    raise
             name = _names.of(getattr(self, "_Iterator__ori_dataset", None))
             batches.arrived(name, since_ns, number=number)
             return batch
