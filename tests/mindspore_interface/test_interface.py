@@ -6,6 +6,7 @@ from __future__ import annotations
 import enum
 import inspect
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -374,6 +375,31 @@ def test_an_analysis_in_on_trace_ready_is_of_that_round(tmp_path: Path) -> None:
     assert "profiler" in first
     assert "profiler_2" not in first
     assert "profiler_2" in second
+
+
+def test_analysis_after_each_round_is_of_that_round(tmp_path: Path) -> None:
+    profiler = ms.Profiler(start_profile=False, output_path=tmp_path)
+    for _ in range(2):
+        profiler.start()
+        profiler.stop()
+        profiler.analyse()
+        (tmp_path / "profiler").rename(tmp_path / "kept")
+        assert (tmp_path / "kept" / "profiler_info_0.json").exists()
+        shutil.rmtree(tmp_path / "kept")
+
+
+def test_analysis_without_a_new_round_is_of_all(tmp_path: Path) -> None:
+    profiler = ms.Profiler(start_profile=False, output_path=tmp_path)
+    for _ in range(2):
+        profiler.start()
+        profiler.stop()
+    profiler.analyse()
+    for info in tmp_path.glob("*/profiler_info_0.json"):
+        info.unlink()
+
+    profiler.analyse()
+
+    assert len(list(tmp_path.glob("*/profiler_info_0.json"))) == 2
 
 
 def test_profile_has_its_files_made_at_once_for_a_handler_that_asks(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 from strobe.errors import StateError
@@ -70,6 +71,8 @@ class Profiler(Lifecycle):
 
     def __init__(self, **given: Any) -> None:
         settings = settle("Profiler", given, PROFILER)
+        self._analysed: dict[Path, tuple[AnalysisMode, dict[str, Any]]] = {}
+        """How each recording was analysed."""
         mindspore_tree.import_analysis()
         super().__init__(settings, "profiler", caller="Profiler", analyses=False)
 
@@ -82,7 +85,8 @@ class Profiler(Lifecycle):
     ) -> None:
         """Stop if it still records, and write the files of what was recorded.
 
-        In an on_trace_ready: those of the round that has ended, and the schedule goes on.
+        In an on_trace_ready: those of the round that has ended, and the schedule goes on. Else of
+        the rounds whose files it has not yet written so; where there are none, all of them again.
         With `mode="async"` it does not wait for them; they are there when the program ends. With
         `offline_path` it is offline_analyse(). Where nothing was recorded it says so.
         """
@@ -104,11 +108,13 @@ class Profiler(Lifecycle):
             "step_list": steps,
             "data_simplification": self._settings.values["data_simplification"],
         }
-        if chosen is AnalysisMode.ASYNC_MODE:
-            mindspore_offline.start_analysis(paths, options)
-            return
-        for path in paths:
-            mindspore_tree.analyse_recording(path, **options)
+        way = (chosen, options)
+        for path in [path for path in paths if self._analysed.get(path) != way] or paths:
+            if chosen is AnalysisMode.ASYNC_MODE:
+                mindspore_offline.start_analysis([path], options)
+            else:
+                mindspore_tree.analyse_recording(path, **options)
+            self._analysed[path] = way
 
     def _why_nothing(self) -> str:
         if self._settings.values["schedule"] is not None:
