@@ -205,6 +205,8 @@ def handler_of_theirs() -> Any:
             ValueError,
             "value is no JSON",
         ),
+        (lambda: ms.Profiler(start_profile=False).op_analyse([]), TypeError, "must be a str"),
+        (lambda: ms.Profiler(start_profile=False).op_analyse("Add", "0"), TypeError, "be an int"),
         (lambda: ms.analyse("x", max_process_number=0), ValueError, "must be 1 or more"),
         (lambda: ms.analyse("x", step_list=[1, 3]), ValueError, "consecutive integers"),
         (lambda: ms.analyse("x", step_list=[0, 1]), ValueError, "counted from 1"),

@@ -14,6 +14,7 @@ from strobe.mindspore._names import AnalysisMode, as_member
 from strobe.mindspore._profile import Lifecycle
 from strobe.mindspore._settings import PROFILER, settle
 from strobe.record.messages import show
+from strobe.record.schedule import as_int
 from strobe.session import mindspore_offline, mindspore_tree
 
 __all__ = ["Profiler", "analyse"]
@@ -135,11 +136,16 @@ class Profiler(Lifecycle):
     def op_analyse(self, op_name: str | list[str], device_id: int | None = None) -> str:
         """Return as JSON how often and how long the operators of some types ran, by their inputs.
 
-        Raises RuntimeError where nothing was recorded, TypeError for a name that is no str.
+        Raises RuntimeError where nothing was recorded, TypeError for a name that is no str or empty
+        and a device that is no int.
         """
         names = [op_name] if isinstance(op_name, str) else op_name
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
+        if not op_name or not is_list:
             message = f"op_analyse(op_name={op_name!r}): must be a str, or a list of them"
+            raise TypeError(message)
+        if device_id is not None and as_int(device_id) is None:
+            message = f"op_analyse(device_id={device_id!r}): must be an int, or None"
             raise TypeError(message)
         if not self._recorder.paths:
             message = "op_analyse() before anything was recorded; call stop() first"
