@@ -259,6 +259,22 @@ def test_integers_of_numpy_are_taken_as_others(
     assert info["profiler_parameters"]["schedule"] == plan.to_dict()
 
 
+def test_a_round_without_the_steps_asked_for_is_told_and_the_others_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with ms.Profiler(output_path=tmp_path, schedule=ms.schedule(wait=0, active=1)) as profiler:
+        for _ in range(2):
+            profiler.step()
+
+    profiler.analyse(step_list=[1])
+
+    written = {path.parent.name for path in tmp_path.glob("*/profiler_info_0.json")}
+    assert written == {"profiler", "profiler_2"}
+    assert "there are no files: step_list=[1]: no steps were collected" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="there is no step 2 of 1"):
+        profiler.analyse(step_list=[2])
+
+
 @pytest.mark.parametrize("handler", [ms.tensorboard_trace_handler(), ms.tensorboard_trace_handler])
 def test_a_handler_without_a_folder_writes_into_that_of_the_profiler(
     handler: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from strobe.errors import StateError
+from strobe.errors import StateError, UsageError
 from strobe.mindspore._names import AnalysisMode, as_member
 from strobe.mindspore._profile import Lifecycle
 from strobe.mindspore._settings import PROFILER, settle
@@ -89,7 +89,8 @@ class Profiler(Lifecycle):
         In an on_trace_ready: those of the round that has ended, and the schedule goes on. Else of
         the rounds whose files it has not yet written so; where there are none, all of them again.
         With `mode="async"` it does not wait for them; they are there when the program ends. With
-        `offline_path` it is offline_analyse(). Where nothing was recorded it says so.
+        `offline_path` it is offline_analyse(). Where nothing was recorded it says so, and where
+        some rounds lack the steps of `step_list`; raises UsageError where all do.
         """
         _require_switch("Profiler.analyse", "pretty", pretty)
         chosen = as_member(AnalysisMode, mode, "Profiler.analyse", "mode")
@@ -110,12 +111,21 @@ class Profiler(Lifecycle):
             "data_simplification": self._settings.values["data_simplification"],
         }
         way = (chosen, options)
-        for path in [path for path in paths if self._analysed.get(path) != way] or paths:
+        paths = [path for path in paths if self._analysed.get(path) != way] or paths
+        refused: list[UsageError] = []
+        for path in paths:
             if chosen is AnalysisMode.ASYNC_MODE:
                 mindspore_offline.start_analysis([path], options)
             else:
-                mindspore_tree.analyse_recording(path, **options)
+                try:
+                    mindspore_tree.analyse_recording(path, **options)
+                except UsageError as error:  # this round does not have these steps
+                    refused.append(error)
             self._analysed[path] = way
+        if len(refused) == len(paths):
+            raise refused[0]
+        for problem in refused:
+            show(f"Profiler.analyse(): of one of the rounds there are no files: {problem}")
 
     def _why_nothing(self) -> str:
         if self._settings.values["schedule"] is not None:
