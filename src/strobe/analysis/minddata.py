@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 _BUSY, _IDLE = 75, 20  # percent of a processor per worker
@@ -99,6 +99,32 @@ def _mean_use(metrics: Mapping[str, Any]) -> float | None:
     return sum(user + system for user, system in both) / len(both) if both else None
 
 
+def linked(stages: Sequence[Stage]) -> list[Stage]:
+    """Return the operators that queues link, from the last one of the pipeline on.
+
+    Those without a queue hand on what they are given: they are left out, and their children are
+    those of the operator after them. The last one is there in any case.
+    """
+    by_id = {stage.id: stage for stage in stages}
+    found = [stage for stage in stages if stage.parent is None]
+    for stage in found:  # which grows
+        children = [by_id[number] for number in _inputs(stage, by_id)]
+        found += [replace(child, parent=stage.id) for child in children]
+    return [replace(stage, children=_inputs(stage, by_id)) for stage in found]
+
+
+def _inputs(stage: Stage, by_id: Mapping[int, Stage]) -> list[int]:
+    """Return the nearest operators with queues that an operator takes rows from."""
+    waiting, found = [*stage.children], []
+    for number in waiting:  # which grows
+        child = by_id.get(number)
+        if child is not None and child.sizes is not None:
+            found.append(number)
+        elif child is not None:
+            waiting += child.children
+    return found
+
+
 def batch_times(lines: Sequence[str]) -> dict[str, float | None]:
     """Return mean milliseconds per batch of dataset_iterator_profiling, the first left out.
 
@@ -144,7 +170,7 @@ def advise(stages: Sequence[Stage]) -> Advice:
                 f"{stage.label}, which reads the data, fills {full:.1f}% of its queue: reading is "
                 "slower than what follows."
             )
-        inputs = [by_id[child].full_percent for child in stage.children if child in by_id]
+        inputs = [by_id[number].full_percent for number in _inputs(stage, by_id)]
         known = [value for value in inputs if value is not None]
         starved = min(known) - full if known else (50 - full if share > _BUSY else 0)
         if starved > 50 or (share > _BUSY and full <= 50):

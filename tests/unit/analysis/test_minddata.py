@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from strobe.analysis.minddata import Stage, advise, batch_times, read_stages
+from strobe.analysis.minddata import Stage, advise, batch_times, linked, read_stages
 
 # What MindData saved of a pipeline Generator -> Map -> Batch.
 QUEUES = {
@@ -73,3 +73,26 @@ def test_the_operator_between_a_full_and_an_empty_queue_is_blamed() -> None:
     assert "Generator(id=1), which reads the data, fills 0.0%" in reading.queues[0]
     assert advise(few).bottleneck is None
     assert "may be more than it needs" in advise([stage(0, "Map", 5, 8, workers=4)]).cpu[0]
+
+
+def test_operators_without_a_queue_stand_between_none() -> None:
+    """Zip, Take and the like only hand rows on. MindSpore 2.10 lists and links the same ones."""
+    inline = {"capacity": None, "sizes": None}
+    stages = [
+        stage(0, "EpochCtrl", 0, 0, children=[1], **inline),
+        stage(1, "Batch", 0, 5, children=[2], parent=0),
+        stage(2, "Zip", 0, 0, children=[3, 5], parent=1, **inline),
+        stage(3, "Take", 0, 0, children=[4], parent=2, **inline),
+        stage(4, "Map", 9, 10, children=[6], parent=3),
+        stage(5, "Generator", 9, 10, parent=2),
+        stage(6, "Generator", 9, 10, parent=4),
+    ]
+
+    assert [(each.id, each.parent, each.children) for each in linked(stages)] == [
+        (0, None, [1]),
+        (1, 0, [5, 4]),
+        (5, 1, []),
+        (4, 1, [6]),
+        (6, 4, []),
+    ]
+    assert advise(stages).bottleneck == "Batch(id=1)"

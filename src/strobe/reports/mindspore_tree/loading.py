@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from strobe.analysis.minddata import Stage, advise, batch_times, read_stages
+from strobe.analysis.minddata import Stage, advise, batch_times, linked, read_stages
 from strobe.reports.mindspore_tree.run import Run, as_csv, as_json
 
 _QUEUES, _USE, _BATCHES = (
@@ -70,7 +70,7 @@ def _loading(run: Run) -> pl.DataFrame:
 
 
 def pipeline_raw(run: Run) -> str | None:
-    """One row per operator of the pipeline."""
+    """One row per operator of the pipeline that has a queue, and one for the last; see linked."""
     header = (
         *("op_id", "op_type", "num_workers", "output_queue_size", "output_queue_average_size"),
         *("output_queue_length", "output_queue_usage_rate", "sample_interval", "parent_id"),
@@ -85,7 +85,7 @@ def pipeline_raw(run: Run) -> str | None:
             None if stage.full_percent is None else stage.full_percent / 100,
             *(interval, stage.parent, json.dumps(stage.children) if stage.children else None),
         )
-        for stage in _stages(run)
+        for stage in linked(_stages(run))
     ]
     return as_csv(header, rows) if rows else None
 
