@@ -508,6 +508,11 @@ def test_what_is_not_asked_for_is_told_by_its_parameter(tmp_path: Path) -> None:
     info = json.loads((tmp_path / "profiler_info_0.json").read_text())
     assert info["profiler_parameters"] == parameters
     assert info["strobe"]["files"] == told
+    assert {name for name in info if name.endswith(("_time", "_export"))} == {
+        *(f"{what}_{end}_time" for what in ("analyse", "export") for end in ("start", "end")),
+        *("profiling_start_time", "profiling_stop_time", "system_time", "diff_time"),
+        *("analysis_cost_time", "all_export"),
+    }
 
     device = make(*TWO_STEPS, parameters={"op_time": True, "activities": ["NPU"]})
     told = write_tree(device, Tree(kind="profile", root=tmp_path, results=tmp_path), facts)

@@ -58,6 +58,7 @@ def _info(run: Run, facts: Facts, files: Mapping[str, str]) -> dict[str, Any]:
         "profiling_stop_time": facts.stopped_ns or None,
         "analyse_start_time": facts.analysed_from_ns,
         "analyse_end_time": analysed_to_ns,
+        **dict.fromkeys(("export_start_time", "export_end_time", "all_export")),  # CANN's tools do
         "system_time": facts.started_ns,
         "system_cnt": None,
         "diff_time": 0,
