@@ -424,12 +424,15 @@ def test_waits_that_have_no_span_are_batches_too() -> None:
     )
     fetch = {"name": "fetch", "start_ns": 0, "dur_ns": 1_000_000, "category": "data_loading"}
     run = make(fetch, batches=batches)
+    last = {"name": "enumerate(Loader)#it", "start_ns": 5_000_000, "dur_ns": 3_000_000}
 
-    assert (loading.dataset_iterator(run) or "").splitlines() == [
-        "0 1 1 0 2",
-        "0 2 1 2 2",
-        "0 0 1 2 2",
-    ]
+    found_none = make({**last, "category": "data_loading"}, batches=batches)
+    for each in (run, found_none):
+        assert (loading.dataset_iterator(each) or "").splitlines() == [
+            "0 1 1 0 2",
+            "0 2 1 2 2",
+            "0 0 1 2 2",
+        ]
     assert (loading.dataset(run) or "").splitlines()[1:] == [
         *("enumerate(Loader),wait,1,2000.000,", "fetch,,1,1000.000,")
     ]

@@ -57,10 +57,14 @@ def dataset_iterator(run: Run) -> str | None:
 
 
 def _waits(run: Run) -> pl.DataFrame:
-    """Return when the program waited for a batch, and how long; not all have spans of it."""
-    told = _loading(run).filter(_WAIT).select("start_ns", "dur_ns")
+    """Return when the program waited for a batch, and how long.
+
+    Where batches are known, only what had one: the last wait of a loop finds that there is none.
+    """
     asked = run.batches.filter(pl.col("outer").is_null()).select("start_ns", dur_ns="wait_ns")
-    return asked if told.is_empty() else told
+    if not asked.is_empty():
+        return asked
+    return _loading(run).filter(_WAIT).select("start_ns", "dur_ns")
 
 
 def _loading(run: Run) -> pl.DataFrame:
