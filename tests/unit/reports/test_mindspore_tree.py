@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import re
 from pathlib import Path
@@ -182,6 +183,16 @@ def test_operators_are_counted_in_milliseconds() -> None:
         "Default/a/MatMul-op0;HostCpuOps;1000000001000,0.0004,8 1000000002500,0.0003,8 "
     )
     assert operators.cpu_op_detail(make()) is None
+
+
+def test_a_name_of_several_lines_is_one_row_in_every_file() -> None:
+    run = make(operator('my "op",\r\n2', 0, 1000))
+
+    ran = operators.cpu_op_execute_timestamp(run)
+    assert ran == 'my "op", 2;HostCpuOps;1000000000000,0.001,8 \n'
+    assert operators.cpu_framework(run) == 'my "op", 2;my "op", 2;0;\n'
+    (row,) = csv.DictReader(io.StringIO(operators.cpu_op_detail(run) or "", newline=""))
+    assert row["full_op_name"] == 'my "op",\r\n2'
 
 
 def test_time_of_nested_operators_counts_once() -> None:

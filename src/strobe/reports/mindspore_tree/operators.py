@@ -81,7 +81,9 @@ def cpu_op_execute_timestamp(run: Run) -> str | None:
         pl.lit(" "),
     )
     lines = run.operators.group_by("name", maintain_order=True).agg(ran.alias("ran"))
-    return "".join(f"{name};HostCpuOps;{''.join(ran)}\n" for name, ran in lines.iter_rows())
+    return "".join(
+        f"{_on_one_line(name)};HostCpuOps;{''.join(ran)}\n" for name, ran in lines.iter_rows()
+    )
 
 
 def cpu_framework(run: Run) -> str | None:
@@ -89,8 +91,16 @@ def cpu_framework(run: Run) -> str | None:
     if run.operators.is_empty():
         return None
     columns = run.kinds.select("type", "op", "shapes")
-    lines = [f"{kind};{name};0;{_inputs(shapes)}\n" for kind, name, shapes in columns.iter_rows()]
+    lines = [
+        f"{_on_one_line(kind)};{_on_one_line(name)};0;{_inputs(shapes)}\n"
+        for kind, name, shapes in columns.iter_rows()
+    ]
     return _per_launch(lines, run.operators)
+
+
+def _on_one_line(name: str) -> str:
+    """Return a name for a file whose lines are its rows, and which knows no quotes."""
+    return " ".join(name.splitlines())
 
 
 def _per_launch(lines: list[str], operators: pl.DataFrame) -> str:
