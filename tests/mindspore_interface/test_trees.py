@@ -250,9 +250,10 @@ profiler.stop()
         assert (root / f"cpu_op_detail_info_{rank}.csv").exists()
         assert list(root.glob(f"rank-{rank}_*_ascend_ms"))
 
-    (roots[1] / "cpu_op_type_info_1.csv").unlink()
-    ms.analyse(next(roots[1].glob("rank-1_*")))  # any folder of a tree stands for it
-    assert (roots[1] / "cpu_op_type_info_1.csv").exists()
+    for folder in ("rank-1_*", "rank-1_*/ASCEND_PROFILER_OUTPUT", "container"):
+        (roots[1] / "cpu_op_type_info_1.csv").unlink()
+        ms.analyse(next(roots[1].glob(folder)))  # any folder of a tree stands for it
+        assert (roots[1] / "cpu_op_type_info_1.csv").exists()
     assert info["parallel_mode"] is None  # nobody says how three ranks share out their work
     (damaged,) = (roots[0] / "FRAMEWORK").iterdir()
     shutil.rmtree(damaged / "tables")

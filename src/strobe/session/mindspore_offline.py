@@ -53,8 +53,9 @@ def find(path: str | os.PathLike[str]) -> list[Path]:
     if not folder.is_dir():
         reason = "it is a file" if folder.exists() else "there is nothing at this path"
         raise FormatError(path, "path", f"{reason}; give the folder above `profiler`")
-    beside = sorted((folder.parent / RAW).glob("*"))
-    found = places.find_in_trees(folder) or [each for each in beside if places.is_recording(each)]
+    above = [around / RAW for around in folder.parents[:2]]
+    beside = sorted(each for raw in above for each in raw.glob("*") if places.is_recording(each))
+    found = places.find_in_trees(folder) or beside
     if not found:
         _refuse_device(folder)
         reason = "no data of strobe.mindspore in it, nor in the folders below (FRAMEWORK/*)"
