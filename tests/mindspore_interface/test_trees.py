@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from mindspore_interface.conftest import TRAINING
 from programs import Program
 from strobe.errors import CaptureError, FormatError, StrobeError
 from strobe.session import mindspore_tree
+from strobe.store import manifest
 
 
 def run(program: Program, source: str, *arguments: Any, **options: Any) -> str:
@@ -209,6 +211,21 @@ time.sleep(600)
     assert kinds["MatMul"]["execution_frequency(per-step)"] == "2"
     with pytest.raises(ValueError, match="no step 9 of 4"):
         ms.analyse(moved, step_list=[8, 9])
+
+
+def test_what_was_killed_on_another_host_is_analysed_here(program: Program) -> None:
+    source = "profiler = ms.Profiler(output_path=OUT)\nstep()\nos._exit(0)\n"
+    run(program, "import os\n" + source)
+    root = program.output / "profiler"
+    (recording,) = (root / "FRAMEWORK").iterdir()
+    told = manifest.read(recording)
+    manifest.write(recording, replace(told, host=f"not {told.host}"))
+
+    for _ in range(2):  # nobody here knows that nothing is added to it, so it stays as it is
+        command = [sys.executable, "-m", "strobe", "analyse", program.output]
+        subprocess.run(command, check=True, timeout=300)
+        assert (recording / "log").is_dir()
+        assert OLD_FILES - {"dynamic_shape_info_0.json"} <= names(root)
 
 
 def rows_of(files: dict[str, bytes], name: str) -> list[dict[str, str]]:

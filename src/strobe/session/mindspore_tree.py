@@ -185,7 +185,7 @@ def analyse_recording(
     with places.locked(recording):
         if not again and (recording / DONE).exists():
             return recording.parent.parent
-        run = _gather(recording, content, declared, tables, pretty=pretty, step_list=step_list)
+        run = _gather(content, declared, tables, pretty=pretty, step_list=step_list)
         is_its_own = root is None
         root = root or _find_root(recording, declared, run)
         started = datetime.datetime.fromtimestamp(
@@ -221,7 +221,7 @@ def gather(recording: Path) -> Run:
     content = manifest.read(recording)
     declared = read_declaration(recording, content)
     _refuse_running(recording, content)
-    return _gather(recording, content, declared, finalize(recording), pretty=False, step_list=None)
+    return _gather(content, declared, finalize(recording), pretty=False, step_list=None)
 
 
 def read_declaration(recording: Path, content: manifest.Manifest) -> Declaration:
@@ -242,7 +242,6 @@ def _refuse_running(recording: Path, content: manifest.Manifest) -> None:
 
 
 def _gather(
-    recording: Path,
     content: manifest.Manifest,
     declared: Declaration,
     tables: Path,
@@ -252,19 +251,18 @@ def _gather(
 ) -> Run:
     from strobe.analysis.memory import name_owners
     from strobe.reports.mindspore_tree.run import Run, clip, step_bounds
-    from strobe.session.recording import Recording
+    from strobe.store.tables import scan
 
-    opened = Recording(recording)
-    spans = opened.spans().collect()
-    lanes = opened.threads().select("lane", "thread").collect()
-    facts = dict(opened.metadata().collect().iter_rows())
+    spans = scan(tables, "spans").collect()
+    lanes = scan(tables, "threads").select("lane", "thread").collect()
+    facts = dict(scan(tables, "metadata").collect().iter_rows())
     missing = {_PARAMETERS.get(name, name): why for name, why in content.missing.items()}
     frames = {
         "spans": spans,
-        "steps": opened.steps().collect(),
-        "allocations": name_owners(opened.allocations().collect(), spans),
-        "instants": opened.instants().collect(),
-        "batches": opened.batches().collect(),
+        "steps": scan(tables, "steps").collect(),
+        "allocations": name_owners(scan(tables, "allocations").collect(), spans),
+        "instants": scan(tables, "instants").collect(),
+        "batches": scan(tables, "batches").collect(),
     }
     clipped = clip(frames, step_list)
     bounds = step_bounds(clipped["steps"]) if step_list else (None, None)
