@@ -369,6 +369,18 @@ def test_files_of_a_pipeline_are_cut_to_their_window(tmp_path: Path) -> None:
     assert step["dataset_iterator_profiling.txt"] == b"0 0 1 5 150\n"  # got when the step began
 
 
+@pytest.mark.parametrize("damaged", ["pipeline_profiling", "minddata_cpu_utilization"])
+def test_half_a_file_of_a_pipeline_is_left_out(tmp_path: Path, damaged: str) -> None:
+    names = ("pipeline_profiling", "minddata_cpu_utilization")
+    for name in names:
+        content = '{"op_info": [' if name == damaged else '{"time_stamp": [100]}'
+        (tmp_path / f"{name}_0.json").write_text(content)
+
+    for bounds in ((None, None), (0, 50_000_000)):
+        (kept,) = minddata.read_window(tmp_path, *bounds)
+        assert kept == f"{next(name for name in names if name != damaged)}.json"
+
+
 def test_of_several_pipelines_the_busiest_is_told(tmp_path: Path) -> None:
     for number, batches in enumerate((1, 3, 2)):
         folder = tmp_path / f"minddata-1-{number}"

@@ -10,6 +10,7 @@ window.json                             ms since when they count, where they are
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -73,12 +74,15 @@ def read_window(
 ) -> dict[str, bytes]:
     """Return the files of one directory, by their names without the rank, cut to its window.
 
-    What was sampled before the window, before `start_ns` or from `end_ns` on is left out of them; a
-    damaged file is as it is. Their times are milliseconds, and so are the bounds.
+    What was sampled before the window, before `start_ns` or from `end_ns` on is left out of them,
+    and so is a damaged file: a program may have been killed while it saved it. Their times are
+    milliseconds, and so are the bounds.
     """
     begun_ms = max(_begun_ns(path), start_ns or 0) // 1_000_000
     ended_ms = _NEVER_MS if end_ns is None else end_ns // 1_000_000
-    times = _load(path, _USE).get("time_stamp", [])
+    times: list[int] = []
+    with contextlib.suppress(FormatError):
+        times = _load(path, _USE).get("time_stamp", times)
     kept = slice(sum(ms < begun_ms for ms in times), sum(ms < ended_ms for ms in times))
     found = {}
     for file in sorted(path.iterdir()):
@@ -89,8 +93,13 @@ def read_window(
         if file.suffix == ".txt":
             lines = content.splitlines(keepends=True)
             content = b"".join(line for line in lines if begun_ms <= _time_ms(line) < ended_ms)
-        elif kept != slice(0, len(times)):
-            content = json.dumps(_cut(json.loads(content), kept, len(times))).encode()
+        else:
+            try:
+                whole = _load(path, file.name)
+            except FormatError:
+                continue
+            if kept != slice(0, len(times)):
+                content = json.dumps(_cut(whole, kept, len(times))).encode()
         found[stem + file.suffix] = content
     return found
 

@@ -180,7 +180,7 @@ def analyse_recording(
     try:
         tables = finalize(recording, keep_log=not data_simplification)
     except OSError as error:
-        reason = f"cannot be read ({error.strerror or error})"
+        reason = f"no tables can be made of it ({error.strerror or error})"
         raise FormatError(recording, "log", reason) from error
     with places.locked(recording):
         if not again and (recording / DONE).exists():

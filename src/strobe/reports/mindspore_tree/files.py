@@ -31,7 +31,10 @@ _NO_POINTS = (
 )
 _NO_MEMORY = "no memory was recorded"
 _NO_ADDRESSES = "no framework told addresses of blocks, so none can be followed"
-_NO_PIPELINE = "MindData profiled no pipeline: its iterator must be made while recording"
+_NO_PIPELINE = (
+    "MindData profiled no pipeline: its iterator must be made while recording; or what it saved is "
+    "damaged"
+)
 _NO_FLOPS = "no framework told floating-point operations"
 _NO_LOADING = "no data loading was recorded"
 _NO_WAITS = "no wait for data was recorded"
