@@ -263,6 +263,17 @@ def test_shapes_that_change_between_steps_are_dynamic() -> None:
     }
 
 
+def test_a_size_that_a_graph_leaves_open_is_dynamic() -> None:
+    """MindSpore 2.10 tells [-1, 8] for inputs that set_inputs declared with None."""
+    relu = operator("ReLU", 100, 10, shapes=[[-1, 8]], full_name="Default/ReLU-op0")
+
+    found = json.loads(operators.dynamic_shape_info(make(relu, steps=step_table((0, 1000)))) or "")
+
+    assert found["op_type"] == {"ReLU": [1e-05]}
+    assert found["ReLU"][0]["Default/ReLU-op0"]["op_shape"] == ["[[-1, 8]]"]
+    assert operators.dynamic_shape_info(make(relu)) is None  # no steps, no times of steps
+
+
 def test_operations_are_divided_by_the_time_they_took() -> None:
     run = make(
         operator("aten::mm", 0, 1000, flops=4_000_000), operator("aten::add", 0, 500, flops=1_000)

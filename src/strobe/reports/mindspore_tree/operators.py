@@ -166,9 +166,13 @@ def _semicolons(text: str | None) -> str:
 
 
 def dynamic_shape_info(run: Run) -> str | None:
-    """Operators whose inputs differ from step to step: the n-th call of a name in each step."""
+    """All operators, where inputs differ from step to step: the n-th call of a name in each.
+
+    Or where a graph leaves a size open: MindSpore tells -1 for it, and not what it was.
+    """
+    is_open = bool(run.kinds["shapes"].str.contains("-1", literal=True).any())
     shapes_of = run.kinds.group_by("name").agg(pl.col("shapes").n_unique())
-    if run.steps.height < 2 or shapes_of["shapes"].max() == 1:
+    if run.steps.is_empty() or (shapes_of["shapes"].max() == 1 and not is_open):
         return None
     calls = number_steps(run.operators.drop("category"), run.steps).filter(
         pl.col("step").is_not_null() & pl.col("shapes").is_not_null()
@@ -176,7 +180,7 @@ def dynamic_shape_info(run: Run) -> str | None:
     calls = calls.with_columns(call=pl.int_range(pl.len()).over("step", "name"))
     per_call = calls.group_by("name", "call", maintain_order=True)
     varying = per_call.agg(different=pl.col("shapes").n_unique()).filter(pl.col("different") > 1)
-    if varying.is_empty():
+    if calls.is_empty() or (varying.is_empty() and not is_open):
         return None
     found: dict[str, Any] = {}
     for (kind,), part in calls.group_by("type", maintain_order=True):
