@@ -107,9 +107,11 @@ def linked(stages: Sequence[Stage]) -> list[Stage]:
     """
     by_id = {stage.id: stage for stage in stages}
     found = [stage for stage in stages if stage.parent is None]
+    known = {stage.id for stage in found}  # a damaged file may go round in circles
     for stage in found:  # which grows
-        children = [by_id[number] for number in _inputs(stage, by_id)]
-        found += [replace(child, parent=stage.id) for child in children]
+        children = [number for number in _inputs(stage, by_id) if number not in known]
+        found += [replace(by_id[number], parent=stage.id) for number in children]
+        known.update(children)
     return [replace(stage, children=_inputs(stage, by_id)) for stage in found]
 
 
@@ -121,7 +123,7 @@ def _inputs(stage: Stage, by_id: Mapping[int, Stage]) -> list[int]:
         if child is not None and child.sizes is not None:
             found.append(number)
         elif child is not None:
-            waiting += child.children
+            waiting += [each for each in child.children if each not in waiting]
     return found
 
 

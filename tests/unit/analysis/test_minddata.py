@@ -96,3 +96,14 @@ def test_operators_without_a_queue_stand_between_none() -> None:
         (6, 4, []),
     ]
     assert advise(stages).bottleneck == "Batch(id=1)"
+
+
+def test_a_damaged_file_may_go_round_in_circles() -> None:
+    inline = {"capacity": None, "sizes": None}
+    stages = [
+        stage(0, "Batch", 0, 5, children=[1]),
+        stage(1, "Zip", 0, 0, children=[1, 2, 0], parent=0, **inline),
+        stage(2, "Generator", 9, 10, children=[2], parent=1),
+    ]
+
+    assert [each.id for each in linked(stages)] == [0, 2]
