@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -31,14 +31,20 @@ class Words:
 
     def is_one_of(self, *values: str) -> NDArray[np.bool_]:
         """Return which rows have one of these texts."""
-        return self._where(lambda texts: texts.is_in(values))
+        found = np.zeros(len(self.texts), bool)
+        found[[self._places[value] for value in values if value in self._places]] = True
+        return self._rows(found)
 
     def begins(self, prefix: str) -> NDArray[np.bool_]:
         """Return which rows have a text that begins so."""
-        return self._where(lambda texts: texts.str.starts_with(prefix))
+        return self._rows(self.texts.str.starts_with(prefix).to_numpy())
 
-    def _where(self, holds: Callable[[pl.Series], pl.Series]) -> NDArray[np.bool_]:
-        found = holds(self.texts).to_numpy()
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {text: place for place, text in enumerate(self.texts)}
+
+    def _rows(self, found: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return which rows have a text that was found."""
         if not found.any():
             return np.zeros(len(self.codes), bool)
         return np.append(found, False)[self.codes]

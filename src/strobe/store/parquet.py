@@ -248,12 +248,15 @@ def _split_nulls(
         if present.all():
             return None, column
         return present, Coded(column.codes[present], column.texts)
+    if isinstance(column, np.ndarray) and kind != "string" and column.dtype == kind:
+        return None, column
     series = column if isinstance(column, pl.Series) else pl.Series(name, column)
     if not _fits(kind, series.dtype):
         msg = f"column {name!r} is {series.dtype}; the schema says {kind}"
         raise UsageError(msg)
-    valid = series.is_not_null().to_numpy() if series.null_count() else None
-    values = series.drop_nulls()
+    valid, values = None, series
+    if series.null_count():
+        valid, values = series.is_not_null().to_numpy(), series.drop_nulls()
     if kind == "string":
         return valid, values
     try:
