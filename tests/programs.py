@@ -108,6 +108,22 @@ class Program:
         return sorted(path.parent for path in self.output.glob("*/strobe.json"))
 
 
+def run_python(folder: Path, *arguments: str, exits: int = 0) -> str:
+    """Run Python in a folder as if no test did, and return what it said on standard error."""
+    variables = {name: text for name, text in os.environ.items() if not name.startswith("STROBE_")}
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**variables, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == exits, done.stderr
+    return done.stderr
+
+
 def happens(condition: Callable[[], bool]) -> bool:
     """Say whether something is so, or will be soon: another process may be at work."""
     deadline = time.monotonic() + TIMEOUT_SECONDS

@@ -4,9 +4,6 @@
 from __future__ import annotations
 
 import importlib
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +12,7 @@ import polars as pl
 import pytest
 
 import strobe
+from programs import run_python
 from strobe.model import check
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
@@ -305,19 +303,9 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("strategy", ["ddp", "ddp_spawn"])
 def test_ranks_of_one_job_share_a_folder(lightning: Any, tmp_path: Path, strategy: str) -> None:
     (tmp_path / "train.py").write_text(RANKS)
-    variables = {name: text for name, text in os.environ.items() if not name.startswith("STROBE_")}
 
-    done = subprocess.run(
-        [sys.executable, "train.py", strategy],
-        cwd=tmp_path,
-        env={**variables, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    run_python(tmp_path, "train.py", strategy)
 
-    assert done.returncode == 0, done.stderr
     (job,) = (tmp_path / "out").iterdir()
     recordings = sorted(job.iterdir())
     assert [path.name[:9] for path in recordings] == ["rank00000", "rank00001"]

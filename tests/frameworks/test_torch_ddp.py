@@ -4,9 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,6 +12,7 @@ import polars as pl
 import pytest
 
 import strobe
+from programs import run_python
 from strobe.model import check
 
 pytestmark = pytest.mark.torch
@@ -130,18 +128,8 @@ class Job:
     def __init__(self, folder: Path, ranks: int, source: str) -> None:
         self.folder, self.ranks = folder, ranks
         (folder / "train.py").write_text(source)
-        kept = {name: text for name, text in os.environ.items() if not name.startswith("STROBE_")}
         torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-        done = subprocess.run(
-            [sys.executable, *torchrun, "train.py"],
-            cwd=folder,
-            env={**kept, "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+        run_python(folder, *torchrun, "train.py")
 
     def recording(self, name: str, rank: int) -> strobe.Recording:
         (path,) = self.folder.glob(f"out/{name}-*/rank{rank:05}-*")

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import polars as pl
 import pytest
 
 import strobe
+from programs import run_python
 
 pytestmark = pytest.mark.torch
 
@@ -45,20 +44,6 @@ TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
 ARGUMENTS = ["train.py", "--json", "-m", "x"]
 
 
-def run(folder: Path, *command: str) -> None:
-    variables = {name: text for name, text in os.environ.items() if not name.startswith("STROBE_")}
-    done = subprocess.run(
-        [sys.executable, *command],
-        cwd=folder,
-        env={**variables, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.mark.parametrize(
     "command",
     [
@@ -71,7 +56,7 @@ def test_each_rank_has_one_recording(tmp_path: Path, command: list[str]) -> None
     (tmp_path / "train.py").write_text(PROGRAM)
 
     for _ in range(2):  # a second job does not mix with the first
-        run(tmp_path, *command)
+        run_python(tmp_path, *command)
 
     jobs = sorted((tmp_path / "out").iterdir())
     assert len(jobs) == 2
@@ -87,7 +72,7 @@ def test_ranks_that_only_the_program_knows_are_those_of_torch(tmp_path: Path) ->
     pytest.importorskip("torch", reason="PyTorch is not installed")
     (tmp_path / "train.py").write_text(SPAWNING)
 
-    run(tmp_path, str(tmp_path / "train.py"))
+    run_python(tmp_path, str(tmp_path / "train.py"))
 
     (job,) = (tmp_path / "out").iterdir()
     recordings = sorted(job.iterdir())

@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +10,7 @@ import polars as pl
 import pytest
 
 import strobe
+from programs import run_python
 from strobe.model import check
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
@@ -206,19 +204,8 @@ Trainer(
 def test_a_program_that_fails_leaves_a_complete_recording(
     transformers: Any, tmp_path: Path
 ) -> None:
-    variables = {name: text for name, text in os.environ.items() if not name.startswith("STROBE_")}
+    said = run_python(tmp_path, "-c", FAILS, exits=1)
 
-    done = subprocess.run(
-        [sys.executable, "-c", FAILS],
-        cwd=tmp_path,
-        env=variables,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-
-    assert done.returncode == 1
-    assert done.stderr.rstrip().endswith("RuntimeError: the training fails")
+    assert said.rstrip().endswith("RuntimeError: the training fails")
     recording = strobe.open(tmp_path / "out")
     assert ended_steps(recording)["step"].to_list() == [0, 1, 2]

@@ -275,6 +275,22 @@ def test_a_round_without_the_steps_asked_for_is_told_and_the_others_written(
         profiler.analyse(step_list=[2])
 
 
+def test_a_later_round_without_the_steps_asked_for_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = ms.schedule(wait=0, active=1, repeat=1)
+    profiler = ms.Profiler(start_profile=False, output_path=tmp_path, schedule=plan)
+    profiler.start()
+    profiler.step()
+    profiler.analyse(step_list=[1])
+    assert capsys.readouterr().err == ""
+
+    profiler.start()  # and no step ends
+    profiler.analyse(step_list=[1])
+
+    assert "step_list=[1]: no steps were collected" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("handler", [ms.tensorboard_trace_handler(), ms.tensorboard_trace_handler])
 def test_a_handler_without_a_folder_writes_into_that_of_the_profiler(
     handler: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

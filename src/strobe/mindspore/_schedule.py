@@ -27,26 +27,15 @@ class Schedule:
     for active.
     """
 
-    wait: int
-    active: int
-    warmup: int
-    repeat: int
-    skip_first: int
-
     def __init__(
         self, *, wait: int, active: int, warmup: int = 0, repeat: int = 0, skip_first: int = 0
     ) -> None:
-        given = {
-            "wait": wait,
-            "active": active,
-            "warmup": warmup,
-            "repeat": repeat,
-            "skip_first": skip_first,
-        }
-        self._states = strobe_schedule(**given)
+        self._states = strobe_schedule(
+            wait=wait, warmup=warmup, active=active, repeat=repeat, skip_first=skip_first
+        )
         # NumPy's integers are not JSON.
-        self._given = {name: int(count) for name, count in given.items()}
-        self.__dict__.update(self._given)
+        self.wait, self.active, self.warmup = int(wait), int(active), int(warmup)
+        self.repeat, self.skip_first = int(repeat), int(skip_first)
 
     def __call__(self, step: int) -> ProfilerAction:
         """Return what is done in a step; raises ValueError for a negative one."""
@@ -57,11 +46,17 @@ class Schedule:
 
     def to_dict(self) -> dict[str, int]:
         """Return the five numbers."""
-        return dict(self._given)
+        return {
+            "wait": self.wait,
+            "active": self.active,
+            "warmup": self.warmup,
+            "repeat": self.repeat,
+            "skip_first": self.skip_first,
+        }
 
     def __repr__(self) -> str:
         """Show the numbers as they are given."""
-        return f"schedule({', '.join(f'{name}={value}' for name, value in self._given.items())})"
+        return f"schedule({', '.join(f'{name}={value}' for name, value in self.to_dict().items())})"
 
 
 def as_states(schedule: Callable[[int], Any]) -> Callable[[int], State]:

@@ -111,9 +111,8 @@ class Profiler(Lifecycle):
             "data_simplification": self._settings.values["data_simplification"],
         }
         way = (chosen, options)
-        paths = [path for path in paths if self._analysed.get(path) != way] or paths
         refused: list[UsageError] = []
-        for path in paths:
+        for path in [path for path in paths if self._analysed.get(path) != way] or paths:
             if chosen is AnalysisMode.ASYNC_MODE:
                 mindspore_offline.start_analysis([path], options)
             else:

@@ -285,7 +285,7 @@ class Annotations:
             if program not in self._training:
                 self._training[program] = _trains(program)
             return self._training[program]
-        except Exception:  # of an older kind: its steps are told by the recording alone
+        except Exception:  # whatever the program runs: its steps are told by the recording alone
             return False
 
 
