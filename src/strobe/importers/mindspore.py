@@ -25,7 +25,9 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from strobe.errors import FormatError
 from strobe.importers import anf, pynative
@@ -61,6 +63,7 @@ _NUMBER = re.compile(r"-op\d+$")
 _GRADIENTS = "Gradients/"
 _THREE_NUMBERS = re.compile(r"([0-8]?[0-9]{1,18}(,|$)){3}")
 _DIGITS = 6  # that a duration is written with
+_NUMBERS = msgspec.json.Decoder(list[int | float])
 
 
 @dataclass
@@ -126,35 +129,41 @@ def _lines(path: Path, pattern: str) -> Iterator[tuple[Path, list[str]]]:
 
 
 def _read_times(path: Path, trace: _Trace) -> None:
-    starts: list[int] = []
-    durations: list[float] = []
-    ran: list[int] = []
+    starts: list[Int64] = [np.zeros(0, np.int64)]
+    durations: list[NDArray[np.float64]] = [np.zeros(0)]
     for file, lines in _lines(path, TIMES):
         damaged = 0
         for line in filter(None, lines):
             name, _, rest = line.rpartition(";HostCpuOps;")
-            fields = rest.replace(" ", ",").rstrip(",").split(",")
-            try:
-                times = list(map(int, fields[::3]))
-                lasted = list(map(float, fields[1::3]))
-            except ValueError:
-                times, lasted = [], []
-            if not name or not times or len(fields) != 3 * len(times) or min(lasted) < 0:
+            times = _times(rest)
+            if not name or times is None:
                 damaged += 1
                 continue
-            ran.append(len(times))
             trace.full_names.append(name)
-            starts += times
-            durations += lasted
+            starts.append(times[0])
+            durations.append(times[1])
         if damaged and not trace.full_names:
             raise FormatError(file, "its first line", "not `name;HostCpuOps;start_ns,dur_ms,0 ...`")
         if damaged:
             trace.notes.append(f"{damaged} damaged lines of {file.name} are left out")
-    start_ns = np.array(starts, np.int64)
+    start_ns = np.concatenate(starts)
     order = np.argsort(start_ns, kind="stable")
     trace.start_ns = start_ns[order]
-    trace.dur_ns = np.rint(np.array(durations, np.float64)[order] * 1e6).astype(np.int64)
+    trace.dur_ns = np.rint(np.concatenate(durations)[order] * 1e6).astype(np.int64)
+    ran = [len(each) for each in starts[1:]]
     trace.which = np.repeat(np.arange(len(ran), dtype=np.int32), ran)[order]
+
+
+def _times(text: str) -> tuple[Int64, NDArray[np.float64]] | None:
+    """Return the starts and durations of `start_ns,dur_ms,0 ...`; None where it is damaged."""
+    try:
+        numbers = _NUMBERS.decode(f"[{text.replace(' ', ',').rstrip(',')}]")
+    except msgspec.MsgspecError:
+        return None
+    starts, durations = np.array(numbers[::3]), np.array(numbers[1::3], np.float64)
+    if not numbers or len(numbers) % 3 or starts.dtype != np.int64 or durations.min() < 0:
+        return None
+    return starts, durations
 
 
 def _read_types(path: Path, trace: _Trace) -> list[str]:
