@@ -7,11 +7,9 @@ import io
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from strobe.analysis.intervals import Union
 from strobe.analysis.nesting import nest
@@ -67,10 +65,23 @@ def trace_view(run: Run) -> bytes | None:
     events = fitted.sort("pid", "tid", maintain_order=True)
     out = io.BytesIO()
     out.write(b"[\n")
-    tracks = [*_tracks(events)[1].iter_rows(), *((_FRAMEWORK, tid) for tid, _ in _places(marks))]
-    for text in (*_metadata([*dict.fromkeys(tracks)], threads), *_instants(marks, run)):
+    track, rows = distinct_rows(events, "pid", "tid")
+    tracks = rows.select("pid", "tid").rows()
+    marked = [(_FRAMEWORK, tid) for tid, _ in _places(marks)]
+    for text in (*_metadata([*dict.fromkeys(tracks + marked)], threads), *_instants(marks, run)):
         out.write(f"{text},\n".encode())
-    _write(out, events, heads, run.wall_offset_ns)
+    write_events(
+        Room(out),
+        Events(
+            head=events["head"].to_numpy().astype(np.int32),
+            heads=join(_begun(*head) for head in heads.select("name", "cat", "args").iter_rows()),
+            start_ns=events["start_ns"].to_numpy() + run.wall_offset_ns,
+            dur_ns=events["dur_ns"].to_numpy(),
+            track=track.astype(np.int32),
+            tracks=join(f'","pid":{pid},"tid":{tid}'.encode() for pid, tid in tracks),
+        ),
+        between=b'","dur":"',
+    )
     out.seek(-len(",\n"), io.SEEK_END)
     out.write(b"\n]\n")
     return out.getvalue()
@@ -304,12 +315,6 @@ def _name_of(pid: int, tid: int, names: Mapping[tuple[int, int], str]) -> str:
     raise AssertionError
 
 
-def _tracks(events: pl.DataFrame) -> tuple[NDArray[np.int64], pl.DataFrame]:
-    """Return the thread of each event, and the threads."""
-    track, threads = distinct_rows(events, "pid", "tid")
-    return track, threads.select("pid", "tid")
-
-
 def _json(content: object) -> str:
     return json.dumps(content, ensure_ascii=False)  # Perfetto refuses \ud83d\ude00
 
@@ -324,23 +329,9 @@ def _instants(marks: pl.DataFrame, run: Run) -> Iterator[str]:
         yield _json({"ph": "i", "s": "t", "name": name, **place})
 
 
-def _write(out: IO[bytes], events: pl.DataFrame, heads: pl.DataFrame, offset_ns: int) -> None:
-    """Write events with their times as strings."""
-    begun = (
-        f'{{"ph":"X","name":{_json(name)},"cat":"{cat}","args":{args},"ts":"'
-        for name, cat, args in heads.select("name", "cat", "args").iter_rows()
-    )
-    track, threads = _tracks(events)
-    ended = (f'","pid":{pid},"tid":{tid}' for pid, tid in threads.iter_rows())
-    rows = Events(
-        head=events["head"].to_numpy().astype(np.int32),
-        heads=join(text.encode() for text in begun),
-        start_ns=events["start_ns"].to_numpy() + offset_ns,
-        dur_ns=events["dur_ns"].to_numpy(),
-        track=track.astype(np.int32),
-        tracks=join(text.encode() for text in ended),
-    )
-    write_events(Room(out), rows, between=b'","dur":"')
+def _begun(name: str, cat: str, args: str) -> bytes:
+    """Return an event up to its start; its times are strings."""
+    return f'{{"ph":"X","name":{_json(name)},"cat":"{cat}","args":{args},"ts":"'.encode()
 
 
 def _microseconds(ns: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
