@@ -7,6 +7,9 @@ Run it with `make demo`, or: python examples/train_numpy.py [--steps 300] [--out
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -136,11 +139,13 @@ def main() -> None:
     path = recording.path
     if path.is_relative_to(Path.cwd()):
         path = path.relative_to(Path.cwd())
+    here = os.path.relpath(Path(sys.executable).parent)
+    programs = "" if shutil.which("strobe") else f"{here}/"
     print(
         f"The recording is {path}\n"
         "Next:\n"
-        f"  strobe info {path}\n"
-        f"  python -c \"import strobe; print(strobe.open('{path}').spans().collect())\"\n"
+        f"  {programs}strobe info {path}\n"
+        f"  {programs}python -c \"import strobe; print(strobe.open('{path}').spans().collect())\"\n"
         '  put `with strobe.span("..."):` around your own code (docs/getting-started.md)'
     )
 
