@@ -84,7 +84,8 @@ class Program:
         recording = strobe.open(path or self.output)
         assert check(recording.spans().collect()) == []
         figures = recording.completeness().row(0, named=True)
-        assert figures["asked"] == figures["collected"] + figures["dropped"]
+        if figures["asked"] is not None:  # else a log or a ring is missing, and so is the figure
+            assert figures["asked"] == figures["collected"] + figures["dropped"]
         return recording
 
     def spans(self, path: Path | None = None) -> pl.DataFrame:

@@ -79,7 +79,10 @@ typedef struct {
   uint32_t capacity;  // records
   uint32_t open_slots;
   uint32_t pid;
-  uint64_t reserved[5];
+  // The directory of the log: only its own recording may delete a ring that lies elsewhere.
+  uint64_t log_device;
+  uint64_t log_inode;
+  uint64_t reserved[3];
   // One cache line each: head is the producer's, tail the drain's.
   _Atomic uint64_t head;
   uint64_t head_line[7];
@@ -112,6 +115,8 @@ typedef enum {
                     // the lane that it is; sequence, the first of them; thread, who counts them
   kDefineProcess = 3,  // JSON: pid, parent, host, start, recorder, ...
   kDefineNote = 4,     // text for people: what limits this process's records
+  kDefineRing = 5,     // the ring of this number is not in the log's directory; text for people:
+                       // the folder that it is in
 } DefinitionKind;
 
 // DEFINITION, 20 bytes and length bytes
@@ -130,7 +135,7 @@ _Static_assert(sizeof(DefinitionHeader) == 20, "DEFINITION is a file format");
 // CONTROL PAGE, shared by a process and its children. generation is odd while recording; the rest
 // changes only while it is even. The three clock fields are a ClockScale.
 //   0       4         8            12  16           40       48         56   64
-//   | magic | version | generation | 0 | clock .... | max .. | max .... | 0 | directory ...
+//   | magic | version | generation | 0 | clock .... | max .. | max .... | id | directory ...
 typedef struct {
   uint32_t magic;
   uint32_t version;
@@ -141,7 +146,7 @@ typedef struct {
   uint64_t clock_scale;
   uint64_t max_log_bytes;   // of one process's chunk file; 0: no limit
   uint64_t max_ring_bytes;  // of one process's rings; 0: no limit
-  uint64_t more;
+  uint64_t recording;       // its id, which names ring files that cannot be in the directory
   char directory[kPathBytes];
 } ControlPage;
 _Static_assert(sizeof(ControlPage) <= kPageBytes, "the control page is one page");

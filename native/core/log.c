@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -119,6 +120,11 @@ Log *log_open(const char *directory, uint32_t serial, uint32_t generation) {
   log->generation = generation;
   log->references = 1;
   log->keep_rings = !is_network(directory);
+  struct stat info;
+  if (stat(directory, &info) == 0) {
+    log->device = info.st_dev;
+    log->inode = info.st_ino;
+  }
   atomic_init(&log->next_string, 1);
   pthread_mutex_init(&log->write_lock, NULL);
   pthread_mutex_init(&log->define_lock, NULL);

@@ -26,7 +26,9 @@ typedef struct Log {
   bool keep_rings;         // the directory's file system may hold ring files
   uint64_t max_log_bytes;  // 0: no limit, as the next
   uint64_t max_ring_bytes;
-  struct Log *next;  // in the recorder's list of logs that have rings; under its lock
+  uint64_t recording;      // the id of the recording whose log this is
+  uint64_t device, inode;  // of the directory
+  struct Log *next;        // in the recorder's list of logs that have rings; under its lock
 
   pthread_mutex_t write_lock;  // the chunk file, every ring's tail, the list of rings
   AppendFile chunks;

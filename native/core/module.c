@@ -105,12 +105,12 @@ static PyObject *core_use_control(PyObject *Py_UNUSED(module), PyObject *argumen
 static PyObject *core_start(PyObject *Py_UNUSED(module), PyObject *arguments) {
   PyObject *encoded = NULL;
   int counter = 0;
-  unsigned long long log_bytes = 0, ring_bytes = 0;
-  if (!PyArg_ParseTuple(arguments, "O&|pKK", PyUnicode_FSConverter, &encoded, &counter, &log_bytes,
-                        &ring_bytes)) {
+  unsigned long long log_bytes = 0, ring_bytes = 0, recording = 0;
+  if (!PyArg_ParseTuple(arguments, "O&|pKKK", PyUnicode_FSConverter, &encoded, &counter, &log_bytes,
+                        &ring_bytes, &recording)) {
     return NULL;
   }
-  RecorderOptions options = {counter, log_bytes, ring_bytes};
+  RecorderOptions options = {counter, log_bytes, ring_bytes, recording};
   int failure = recorder_start(PyBytes_AS_STRING(encoded), options);
   if (failure) raise_errno(failure, PyBytes_AS_STRING(encoded));
   Py_DECREF(encoded);
@@ -209,9 +209,10 @@ static PyMethodDef methods[] = {
     {"use_control", core_use_control, METH_VARARGS,
      "use_control(path, create)\n--\n\nMap a control page; None: one for forked children only."},
     {"start", core_start, METH_VARARGS,
-     "start(directory, counter=False, max_log_bytes=0, max_ring_bytes=0, /)\n--\n\n"
+     "start(directory, counter=False, max_log_bytes=0, max_ring_bytes=0, recording=0, /)\n--\n\n"
      "Record into the directory; with counter, times come from the processor's counter. The bounds "
-     "are of one process, 0 for none."},
+     "are of one process, 0 for none. recording is its id: it names ring files that lie "
+     "elsewhere."},
     {"stop", core_stop, METH_NOARGS, "Stop recording, here and in the children."},
     {"directory", core_directory, METH_NOARGS, "Where recording goes now; None while it is off."},
     {"calibrate", core_calibrate, METH_NOARGS,

@@ -143,6 +143,7 @@ static Ring *attach_locked(uint32_t generation) {
     if (recorder.log == NULL) return NULL;
     recorder.log->max_log_bytes = page.max_log_bytes;
     recorder.log->max_ring_bytes = page.max_ring_bytes;
+    recorder.log->recording = page.recording;
     clock_use((ClockScale){page.clock_base, page.clock_base_ns, page.clock_scale});
     recorder.log->next = recorder.logs;
     recorder.logs = recorder.log;
@@ -305,6 +306,7 @@ int recorder_start(const char *directory, RecorderOptions options) {
   page->clock_scale = scale.scale;
   page->max_log_bytes = options.max_log_bytes;
   page->max_ring_bytes = options.max_ring_bytes;
+  page->recording = options.recording;
   atomic_store(&page->generation, generation + 1);
   pthread_mutex_unlock(&recorder.lock);
   // The caller gets the error, if there is one, not the first span.

@@ -18,6 +18,7 @@ typedef struct {
   bool counter;             // times come from the processor's counter
   uint64_t max_log_bytes;   // of one process's chunk file; 0: no limit
   uint64_t max_ring_bytes;  // of one process's rings; 0: no limit
+  uint64_t recording;       // the id of the recording
 } RecorderOptions;
 
 // Once per process; 0 or an errno.

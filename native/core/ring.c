@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -49,17 +50,26 @@ static void *map_file(const char *path) {
   return NULL;
 }
 
-// Elsewhere on this host, with a link in the log's directory that leads the reader there.
-static void *map_elsewhere(const char *directory, const char *link_path) {
-  const char *name = strrchr(link_path, '/') + 1;
+// Whether the log's directory is where it was: of one that is gone nobody would look for a ring.
+static bool has_directory(const Log *log) {
+  char directory[sizeof log->prefix];
+  struct stat info;
+  memcpy(directory, log->prefix, sizeof directory);
+  *strrchr(directory, '/') = 0;
+  return stat(directory, &info) == 0 && info.st_dev == log->device && info.st_ino == log->inode;
+}
+
+// Elsewhere on this host, under a name that follows from the recording's id: a reader looks for it
+// in the folders that it knows, and never where a recording says.
+static void *map_elsewhere(Log *log, const char *directory, uint32_t number) {
+  const char *name = strrchr(log->prefix, '/') + 1;
   char path[kPathBytes];
-  if (snprintf(path, sizeof path, "%s/strobe-%s", directory, name) >= (int)sizeof path) return NULL;
+  int length = snprintf(path, sizeof path, "%s/strobe-%016llx-%s.%u.ring", directory,
+                        (unsigned long long)log->recording, name, number);
+  if (length >= (int)sizeof path) return NULL;
   void *map = map_file(path);
-  if (map == NULL) return NULL;
-  if (symlink(path, link_path) == 0) return map;
-  munmap(map, kMapBytes);
-  unlink(path);
-  return NULL;
+  if (map != NULL) log_define(log, kDefineRing, number, directory, strlen(directory));
+  return map;
 }
 
 static void *map_ring(Log *log, uint32_t number, bool *anonymous) {
@@ -68,8 +78,10 @@ static void *map_ring(Log *log, uint32_t number, bool *anonymous) {
   *anonymous = false;
   const char *tmp = getenv("TMPDIR");
   void *map = log->keep_rings ? map_file(path) : NULL;
-  if (map == NULL) map = map_elsewhere(tmp && *tmp == '/' ? tmp : "/tmp", path);
-  if (map == NULL) map = map_elsewhere("/dev/shm", path);
+  if (map == NULL && has_directory(log)) {
+    map = map_elsewhere(log, tmp && *tmp == '/' ? tmp : "/tmp", number);
+    if (map == NULL) map = map_elsewhere(log, "/dev/shm", number);
+  }
   if (map != NULL) return map;
   *anonymous = true;
   map = mmap(NULL, kMapBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -113,6 +125,8 @@ Ring *ring_create(Log *log) {
   ring->shared->capacity = kRingRecords;
   ring->shared->open_slots = kOpenSlots;
   ring->shared->pid = (uint32_t)getpid();
+  ring->shared->log_device = log->device;
+  ring->shared->log_inode = log->inode;
   // Last: a reader passes over a ring whose maker was killed before this line.
   atomic_thread_fence(memory_order_release);
   ring->shared->magic = RING_MAGIC;

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands as a user types them, on recordings made for the occasion."""
 
+import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -236,9 +238,107 @@ def test_clean_deletes_only_what_is_old(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [new]
 
 
+@pytest.mark.parametrize("columns", ["20", "80"])
+def test_clean_lists_every_name_whole_at_any_width(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    names = ["old", "other-" + "long" * 20]
+    old = [record_long_ago(tmp_path, name, days=30) for name in names]
+    left = old[0].rename(tmp_path / f"left{places.DELETED}")
+    monkeypatch.setenv("COLUMNS", columns)
+
+    _, out, _ = command("clean", tmp_path)
+
+    assert left.name in out
+    assert "left over from a deletion that was cut short" in out
+    assert old[1].name in out
+    assert "2 recordings" in out
+    assert left.is_dir()
+    assert command("clean", tmp_path, "--yes")[0] == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_clean_skips_links(tmp_path: Path) -> None:
+    recording = record_long_ago(tmp_path / "elsewhere", "old", days=30)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / recording.name).symlink_to(recording)
+    (folder / "left.deleted").symlink_to(recording)
+    (folder / "job").symlink_to(recording.parent)
+
+    for _ in range(2):
+        status, out, _ = command("clean", folder, "--yes")
+        assert (status, out) == (0, "nothing to delete (0 recordings stay)\n")
+
+    assert strobe.open(recording).spans().collect().height == 3
+    assert len(list(folder.iterdir())) == 3
+
+
+def test_clean_takes_a_link_that_the_user_names(tmp_path: Path) -> None:
+    recording = record_long_ago(tmp_path / "data", "old", days=30)
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    (tmp_path / "one").symlink_to(recording)
+
+    assert recording.name in command("clean", tmp_path / "link")[1]
+    assert command("clean", tmp_path / "one", "--yes")[0] == 0
+    assert not recording.exists()
+    assert (tmp_path / "one").is_symlink()
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"format": 1}', '{"format": 99, "name": "x"}'])
+def test_clean_deletes_only_folders_with_our_manifest(tmp_path: Path, text: str) -> None:
+    for name in ("project", "project.deleted"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / manifest.FILE_NAME).write_text(text)
+        (tmp_path / name / "thesis.tex").write_text("years of work")
+    (tmp_path / "mine.deleted").mkdir()
+    (tmp_path / "mine.deleted" / "thesis.tex").write_text("years of work")
+
+    status, out, _ = command("clean", tmp_path, "--older-than", "0", "--yes")
+
+    assert (status, out) == (0, "nothing to delete (1 recordings stay)\n")
+    assert len(list(tmp_path.rglob("thesis.tex"))) == 3
+
+
+def test_clean_spares_what_may_be_recorded_on_another_host(tmp_path: Path) -> None:
+    recording = record_long_ago(tmp_path, "old", days=30)
+    content = json.loads((recording / manifest.FILE_NAME).read_text())
+    content |= {"stop": None, "host": "another"}
+    (recording / manifest.FILE_NAME).write_text(json.dumps(content))
+    shutil.rmtree(recording / "tables")
+
+    status, out, _ = command("clean", tmp_path, "--yes")
+    assert status == 0
+    assert "nothing to delete (1 recordings stay)" in out
+    assert f"perhaps still recording  {recording.name}" in out
+    assert "--force takes them" in out
+    assert recording.is_dir()
+    assert command("clean", tmp_path, "--yes", "--force")[0] == 0
+    assert not recording.exists()
+
+
+def test_clean_says_what_it_could_not_delete_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (record_long_ago(tmp_path, name, days=30) for name in ("first", "second"))
+    remove = places.remove_recording
+
+    def refuse(recording: Path) -> bool:
+        if recording == first:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return remove(recording)
+
+    monkeypatch.setattr(places, "remove_recording", refuse)
+    status, out, _ = command("clean", tmp_path, "--yes")
+
+    assert status == 1
+    assert f"{first.name} stays: cannot be deleted (Permission denied)" in out
+    assert first.is_dir()
+    assert not second.exists()
+
+
 def test_clean_spares_a_recording_whose_tables_are_being_written(tmp_path: Path) -> None:
-    old, left = record_long_ago(tmp_path, "old", days=30), tmp_path / f"other{places.DELETED}"
-    left.mkdir()
+    old = record_long_ago(tmp_path, "old", days=30)
 
     with places.locked(old):  # as the finalizer does
         status, out, _ = command("clean", tmp_path, "--yes", "--json")

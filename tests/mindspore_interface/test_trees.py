@@ -246,6 +246,83 @@ def test_files_written_elsewhere_first_do_not_stand_for_its_own(program: Program
     assert "cpu_op_detail_info_0.csv" in names(root)
 
 
+def record_one(program: Program) -> Path:
+    run(program, "profiler = ms.Profiler(output_path=OUT)\nstep()\nprofiler.stop()\n")
+    (recording,) = (program.output / "profiler" / "FRAMEWORK").glob("op_range_0-*")
+    return recording
+
+
+@pytest.mark.parametrize("name", ["ASCEND_PROFILER_OUTPUT", "results", "FRAMEWORK"])
+def test_no_file_is_written_through_a_link_in_a_tree(program: Program, name: str) -> None:
+    """A tree may come from anybody, as a recording may."""
+    recording = record_one(program)
+    root = mindspore_tree.analyse_recording(recording)
+    (results,) = root.glob("rank-0_*_ascend_ms")
+    place = {"results": results, "FRAMEWORK": root / name}.get(name, results / name)
+    victim = program.folder / "home"
+    if name == "FRAMEWORK":
+        shutil.copytree(place, victim)
+        recording = place / recording.name
+    else:
+        victim.mkdir()
+        (victim / "dataset.csv").write_text("mine")
+    shutil.rmtree(place)
+    place.symlink_to(victim)
+    before = {path: path.stat().st_mtime_ns for path in victim.rglob("*") if path.name[0] != "."}
+
+    with pytest.raises(FormatError, match="symbolic link and not a regular file"):
+        mindspore_tree.analyse_recording(recording)
+
+    after = {path: path.stat().st_mtime_ns for path in victim.rglob("*") if path.name[0] != "."}
+    assert after == before
+
+
+def test_a_file_of_a_tree_that_is_a_link_is_replaced(program: Program) -> None:
+    recording = record_one(program)
+    root = mindspore_tree.analyse_recording(recording)
+    victim = program.folder / "diary.txt"
+    victim.write_text("dear diary")
+    for name in ("profiler_info_0.json", "cpu_op_detail_info_0.csv", "dynamic_shape_info_0.json"):
+        (root / name).unlink(missing_ok=True)
+        (root / name).symlink_to(victim)
+
+    mindspore_tree.analyse_recording(recording)
+
+    assert victim.read_text() == "dear diary"
+    assert not (root / "profiler_info_0.json").is_symlink()
+    assert rows(root / "cpu_op_detail_info_0.csv")
+
+
+def test_the_place_of_a_tree_is_not_read_from_a_recording(program: Program) -> None:
+    recording = record_one(program)
+    victim = program.folder / "home"
+    victim.mkdir()
+    (recording / "tree.json").write_text(json.dumps(os.path.relpath(victim, recording)))
+
+    root = mindspore_tree.analyse_recording(recording)
+
+    assert root == program.output / "profiler"
+    assert list(victim.iterdir()) == []
+
+
+def test_a_rank_that_is_learnt_later_has_one_folder_of_its_own(program: Program) -> None:
+    recording = record_one(program)
+    content = manifest.read(recording)
+    facts = {"metadata": {"rank": 1, "world_size": 2}}
+    report = {"source_class": "B", "path": "p", "reason": "r", "missing": {}, "facts": facts}
+    manifest.write(recording, replace(content, sources={"mindspore": report}))
+    shutil.rmtree(recording / "tables", ignore_errors=True)
+    (program.output / "rank_1" / "profiler").mkdir(parents=True)  # another run's
+
+    roots = [mindspore_tree.analyse_recording(recording) for _ in range(2)]
+
+    assert roots == [program.output / "rank_1" / "profiler_2"] * 2
+    assert "cpu_op_detail_info_1.csv" in names(roots[0])
+    moved = program.output.rename(program.folder / "moved")
+    again = moved / recording.relative_to(program.output)
+    assert mindspore_tree.analyse_recording(again) == moved / "rank_1" / "profiler_2"
+
+
 def test_ranks_have_folders_and_are_analysed_together(program: Program) -> None:
     source = """
 profiler = ms.Profiler(output_path=OUT)

@@ -174,6 +174,15 @@ static Bytes read_part(const char *prefix, const char *ending) {
   return read_file(path);
 }
 
+// A ring that did not fit: beside those of other recordings, under the id of this one, which is 0.
+static Bytes read_elsewhere(const char *prefix, const char *ending) {
+  const char *tmp = getenv("TMPDIR");
+  char other[8192];
+  snprintf(other, sizeof other, "%s/strobe-%016x-%s", tmp ? tmp : "/tmp", 0,
+           strrchr(prefix, '/') + 1);
+  return read_part(other, ending);
+}
+
 static void read_process(Recording *recording, const char *prefix) {
   uint64_t next[kMostRings] = {0};
   recording->processes++;
@@ -186,6 +195,7 @@ static void read_process(Recording *recording, const char *prefix) {
     char ending[32];
     snprintf(ending, sizeof ending, ".%u.ring", number);
     Bytes ring = read_part(prefix, ending);
+    if (ring.bytes == NULL) ring = read_elsewhere(prefix, ending);
     if (ring.bytes) read_ring(recording, ring, number, next[number]);
     free(ring.bytes);
   }

@@ -32,6 +32,7 @@ from strobe.finalize.build import build
 from strobe.model import check
 from strobe.store import manifest, tables
 from strobe.store.parquet import TableWriter
+from strobe.store.references import Logs
 
 HALF = settings(max_examples=settings.default.max_examples // 2)  # each is a recording
 THREADS = 3
@@ -115,7 +116,7 @@ def recorded(core: ModuleType) -> Iterator[Callable[[], Path]]:
             stop = manifest.Anchor.now(core.clock_ns)
             core.stop()
             described = manifest.Manifest(
-                id="0",
+                id="0" * 16,
                 name="any program",
                 strobe="0",
                 recorder="any",
@@ -129,7 +130,8 @@ def recorded(core: ModuleType) -> Iterator[Callable[[], Path]]:
                 window=WINDOW,
                 ended_with_step=True,
             )
-            build(recording, described, recording, lambda _stage, _share: None)
+            logs = Logs(found=[recording / "log"])
+            build(logs, described, recording, lambda _stage, _share: None)
             return recording
 
         yield make_tables

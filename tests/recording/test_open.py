@@ -17,6 +17,7 @@ import pytest
 import strobe
 from programs import Program, count
 from strobe.record.source import announce_held
+from strobe.store import manifest
 
 SPANS = 100_000
 RECORD_BYTES = 32
@@ -282,18 +283,73 @@ def test_a_folder_with_one_recording_is_that_recording(program: Program, recordi
     assert strobe.open(str(recording)).path == recording
 
 
-def test_a_folder_with_none_or_several_says_so(
+def test_a_folder_without_a_recording_says_so(
     program: Program, recording: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "empty").mkdir()
-    shutil.copytree(recording, tmp_path / "second")
 
     with pytest.raises(strobe.FormatError, match="neither a recording nor a folder that holds one"):
         strobe.open(tmp_path / "empty")
     with pytest.raises(strobe.FormatError, match="it is a file"):
         strobe.open(recording / "strobe.json")
-    with pytest.raises(strobe.UsageError, match=r"2 recordings here \(copy, second\); name one"):
+
+
+def begin_later(recording: Path, seconds: float, **changes: object) -> None:
+    path = recording / "strobe.json"
+    content = json.loads(path.read_text()) | changes
+    content["start"]["wall_ns"] += int(seconds * 1e9)
+    path.write_text(json.dumps(content))
+
+
+def test_of_several_in_a_folder_the_newest_is_opened_and_told(
+    program: Program, recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(3):
+        begin_later(Path(shutil.copytree(recording, tmp_path / f"a{number}")), number + 1)
+
+    assert strobe.open(tmp_path).path == tmp_path / "a2"
+
+    assert capsys.readouterr().err == (
+        f"strobe: 4 recordings in {str(tmp_path)!r}: opening the newest, 'a2'; name another one to "
+        "open it ('strobe info' lists them)\n"
+    )
+    assert strobe.open(tmp_path / "a1").path == tmp_path / "a1"
+    assert capsys.readouterr().err == ""
+
+
+def test_one_that_is_being_recorded_is_not_the_newest(
+    program: Program, recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = {"pid": os.getpid(), "process_start": manifest.process_start(os.getpid())}
+    running = Path(shutil.copytree(recording, tmp_path / "running"))
+    begin_later(running, 1, stop=None, boot=manifest.boot_id(), **own)
+
+    assert strobe.open(tmp_path).path == recording
+    assert "opening the newest that has ended, 'copy'" in capsys.readouterr().err
+    shutil.rmtree(recording)
+    shutil.copytree(running, tmp_path / "other")
+    with pytest.raises(strobe.StateError, match="is still recording into it"):
         strobe.open(tmp_path)
+
+
+def test_of_the_ranks_of_the_newest_run_the_lowest_is_opened(
+    program: Program, recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number, rank in enumerate([2, 1, 3]):
+        copy = Path(shutil.copytree(recording, tmp_path / "job" / f"rank{rank}"))
+        begin_later(copy, 1 + number, metadata={"job": "j", "rank": rank})
+
+    assert strobe.open(tmp_path).path == tmp_path / "job" / "rank1"
+    assert "opening rank 1 of the 3 ranks of the newest, 'job/rank1'" in capsys.readouterr().err
+
+
+def test_links_in_a_folder_are_not_recordings(
+    program: Program, recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "latest").symlink_to(recording)
+
+    assert strobe.open(tmp_path).path == recording
+    assert capsys.readouterr().err == ""
 
 
 def test_a_recording_that_was_moved_is_opened_where_it_is(program: Program, left: Path) -> None:

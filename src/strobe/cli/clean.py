@@ -11,12 +11,13 @@ from typing import Any
 import typer
 
 from strobe.cli._waiting import waiting
-from strobe.errors import CommandError
+from strobe.errors import CommandError, FormatError
 from strobe.reports.numbers import format_bytes
-from strobe.store import inventory, places
+from strobe.store import inventory, places, references
 
 _DELETED = "deleted"
 _IN_USE = "its tables are being written, or its log is still needed"
+_LEFT_OVER = "left over from a deletion that was cut short"
 
 
 def clean(
@@ -27,69 +28,95 @@ def clean(
         7.0, "--older-than", min=0.0, help="Delete what is older than this many days."
     ),
     yes: bool = typer.Option(False, "--yes", help="Delete without asking."),
+    force: bool = typer.Option(
+        False, "--force", help="Delete also what a program on another host may still be recording."
+    ),
     as_json: bool = typer.Option(
         False, "--json", help="Print JSON; deletes only together with --yes."
     ),
 ) -> None:
-    """Show the recordings that are old enough and their sizes, then delete them if you agree.
+    """List the recordings that are old enough and their sizes, then delete them if you agree.
 
-    A recording that its program still writes, whose tables are being written or whose log another
-    one needs stays.
+    Only folders that hold a readable manifest of strobe are deleted, and links are not followed. A
+    recording stays while its program writes it, while its tables are being written, and while
+    another one needs its log. One that was begun on another host and never stopped may still be
+    recorded there: it stays too, unless you add --force.
 
     Example: strobe clean strobe_data --older-than 30
     """
     if not path.is_dir():
         message = f"clean {str(path)!r}: there is no such folder"
         raise CommandError(message)
+    folder = path.resolve() if path.is_symlink() else path
     with waiting("measuring"):
-        rows = inventory.describe(places.find_recordings(path))
-    old = [row for row in rows if row["age_days"] >= older_than and _may_go(row)]
+        rows = inventory.describe(places.find_recordings(folder))
+        left = inventory.describe(places.find_deleted(folder))
+    old = [row for row in rows if row["age_days"] >= older_than and _may_go(row, force=force)]
+    chosen = [*old, *(row | {"state": _LEFT_OVER} for row in left if row["readable"])]
     if not as_json:
-        _show(old, len(rows) - len(old))
-    if old and (yes or (not as_json and _agreed())):
-        _delete(path, old)
+        _show(folder, chosen, len(rows) - len(old))
+        _show_perhaps_recording(folder, rows, older_than, force=force)
+    if chosen and (yes or (not as_json and _agreed())):
+        _delete(chosen)
         if not as_json:
-            _show_spared(old)
+            _show_spared(chosen)
     if as_json:
-        typer.echo(json.dumps(old, indent=1))
+        typer.echo(json.dumps(chosen, indent=1))
+    if any(row["state"].startswith("cannot be deleted") for row in chosen):
+        raise typer.Exit(1)
 
 
-def _delete(folder: Path, old: list[dict[str, Any]]) -> None:
+def _may_go(row: dict[str, Any], *, force: bool) -> bool:
+    if row["records"] or not row["readable"] or (row["records"] is None and not force):
+        return False
+    return not references.is_needed(Path(row["path"]) / references.LOG, elsewhere=False)
+
+
+def _delete(chosen: list[dict[str, Any]]) -> None:
     with waiting("deleting") as progress:
-        for left in places.find_deleted(folder):
-            places.remove_deleted(left)
-        for number, row in enumerate(old):
-            progress("deleting", number / len(old))
+        for number, row in enumerate(chosen):
+            progress("deleting", number / len(chosen))
             try:
-                gone = places.remove_recording(Path(row["path"]))
+                row["state"] = _delete_one(Path(row["path"]), row["state"])
+            except FormatError as error:
+                row["state"] = f"cannot be deleted ({error.reason})"
             except OSError as error:
-                message = f"clean {row['path']!r}: cannot be deleted ({error.strerror})"
-                raise CommandError(message) from None
-            row["state"] = _DELETED if gone else _IN_USE
+                row["state"] = f"cannot be deleted ({error.strerror})"
 
 
-def _may_go(row: dict[str, Any]) -> bool:
-    log = Path(row["path"]) / places.LOG
-    return row["state"] != "recording" and not places.is_needed(log)
+def _delete_one(path: Path, state: str) -> str:
+    if state == _LEFT_OVER:
+        places.remove_deleted(path)
+        return _DELETED
+    return _DELETED if places.remove_recording(path) else _IN_USE
 
 
-def _show(old: list[dict[str, Any]], others: int) -> None:
-    if not old:
+def _show(folder: Path, chosen: list[dict[str, Any]], others: int) -> None:
+    if not chosen:
         typer.echo(f"nothing to delete ({others} recordings stay)")
         return
-    from rich.console import Console
+    from strobe.reports.text import recordings_text
 
-    from strobe.reports.text import recordings_table
-
-    Console().print(recordings_table(old))
-    total = format_bytes(sum(row["size_bytes"] for row in old))
-    typer.echo(f"{len(old)} recordings, {total} in all; {others} others stay")
+    typer.echo(recordings_text(chosen, folder))
+    total = format_bytes(sum(row["size_bytes"] for row in chosen))
+    typer.echo(f"{len(chosen)} recordings, {total} in all; {others} others stay")
 
 
-def _show_spared(old: list[dict[str, Any]]) -> None:
-    for row in old:
-        if row["state"] == _IN_USE:
-            typer.echo(f"{row['name']} stays: {_IN_USE}")
+def _show_perhaps_recording(
+    folder: Path, rows: list[dict[str, Any]], older_than: float, *, force: bool
+) -> None:
+    kept = [row for row in rows if row["records"] is None and row["age_days"] >= older_than]
+    if kept and not force:
+        from strobe.reports.text import recordings_text
+
+        typer.echo("these stay, because they may still be recorded elsewhere; --force takes them:")
+        typer.echo(recordings_text(kept, folder))
+
+
+def _show_spared(chosen: list[dict[str, Any]]) -> None:
+    for row in chosen:
+        if row["state"] != _DELETED:
+            typer.echo(f"{row['name']} stays: {row['state']}")
 
 
 def _agreed() -> bool:

@@ -13,7 +13,7 @@ import typer
 from strobe.cli._waiting import waiting
 from strobe.reports.numbers import format_bytes, format_count, format_ns
 from strobe.session.recording import Recording, open_recording
-from strobe.store import inventory, manifest, places
+from strobe.store import files, inventory, manifest, places
 
 
 def info(
@@ -29,7 +29,7 @@ def info(
     """
     found = places.find_recordings(path) if path.is_dir() else []
     if len(found) > 1:
-        _list(found, as_json=as_json)
+        _list(path, found, as_json=as_json)
         return
     facts = _facts(open_recording(path))
     if as_json:
@@ -68,9 +68,10 @@ def _facts(recording: Recording) -> dict[str, Any]:
 def _failure(recording: Path) -> str | None:
     """Return what the finalizer could not do, an export say; None where all went well."""
     try:
-        return (recording / places.FAILURE).read_text().strip().splitlines()[-1]
-    except FileNotFoundError:
+        lines = files.read_text(recording / places.FAILURE, errors="replace").strip().splitlines()
+    except OSError:
         return None
+    return lines[-1] if lines else None
 
 
 def _count(recording: Recording, table: str) -> int:
@@ -100,15 +101,13 @@ def _print(facts: dict[str, Any]) -> None:
         console.print(completeness_line(source), markup=False, highlight=False)
 
 
-def _list(found: list[Path], *, as_json: bool) -> None:
+def _list(folder: Path, found: list[Path], *, as_json: bool) -> None:
     with waiting("measuring"):
         rows = inventory.describe(found)
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
         return
-    from rich.console import Console
+    from strobe.reports.text import recordings_text
 
-    from strobe.reports.text import recordings_table
-
-    Console().print(recordings_table(rows))
+    typer.echo(recordings_text(rows, folder))
     typer.echo(f"{len(rows)} recordings at {time.strftime('%H:%M:%S')}; name one for more")

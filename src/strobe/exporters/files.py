@@ -11,18 +11,20 @@ from typing import IO
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, *, through_links: bool = True) -> Iterator[Path]:
     """Give a path for a file that takes the name `path` at the end, or vanishes by an exception.
 
-    What a link points to is replaced, not the link. A device or a pipe is written to as it is: to
-    take its name would take it from all other programs.
+    What a link points to is replaced, not the link, unless it is not to be written
+    `through_links`. A device or a pipe is then written to as it is: to take its name would take it
+    from all other programs.
     """
-    if path.exists() and not (path.is_file() or path.is_dir()):
+    if through_links and path.exists() and not (path.is_file() or path.is_dir()):
         yield path
         return
-    path = Path(os.path.realpath(path))
+    if through_links:
+        path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part = path.with_name(f"{path.name}.{os.urandom(8).hex()}.part")
     with contextlib.ExitStack() as undo:
         undo.callback(part.unlink, missing_ok=True)
         yield part

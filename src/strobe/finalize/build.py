@@ -34,11 +34,12 @@ from strobe.finalize.stacks import gather_calls, sampled_stacks, split_calls
 from strobe.finalize.steps import steps_table
 from strobe.model.tables import CATEGORIES
 from strobe.model.text import escape
+from strobe.store import files
 from strobe.store import log as chunk_log
-from strobe.store import places
 from strobe.store.log import ProcessLog
 from strobe.store.manifest import IMPORTED, Manifest
 from strobe.store.parquet import ROW_GROUP_ROWS, Coded, Column, TableWriter
+from strobe.store.references import LOG, Logs
 from strobe.store.tables import empty, file_path, file_schema
 
 Progress = Callable[[str, float], None]
@@ -56,16 +57,22 @@ class _Window:
 
 
 def build(
-    recording: Path,
+    logs: Logs,
     manifest: Manifest,
     into: Path,
     progress: Progress,
     first: First = lambda _operators: None,
-) -> None:
-    """Write all tables of a recording into a directory; `first` gets that of operators early."""
-    log_directories = list(places.linked_logs(places.log_of(recording, manifest)))
+) -> bool:
+    """Write all tables of a recording into a directory; `first` gets that of operators early.
+
+    Returns whether all that was recorded is there: False if a log or a ring is missing.
+    """
+    log_directories = logs.found
     progress("reading", 0.0)
     processes = [process for directory in log_directories for process in chunk_log.read(directory)]
+    missing = [*logs.missing, *(each for process in processes for each in process.missing)]
+    if not processes and not missing and manifest.recorder != IMPORTED:
+        missing.append("the log is missing: its folder is empty")
     log = gather(processes)
     _name_threads(log, manifest)
     foreign = add_foreign(log, log_directories, manifest)
@@ -120,10 +127,12 @@ def build(
         call_rows=len(calls.spans) + len(stacks.samples["stack"]),  # type: ignore[arg-type]
         calls_unfinished=int(calls.unfinished.sum()),
         foreign=foreign,
+        missing=missing,
     )
     _write(into, "completeness", completeness)
     _write(into, "metadata", _metadata(manifest, processes, window))
     progress("done", 1.0)
+    return not missing
 
 
 def _name_threads(log: Log, manifest: Manifest) -> None:
@@ -278,8 +287,10 @@ def _memory_lines(manifest: Manifest, directories: list[Path]) -> dict[str, Colu
     rows = []
     schema = empty("memory_lines").schema
     names = [report["facts"].get("lines") for report in manifest.sources.values()]
-    for path in (folder / name for folder in directories for name in names if name):
-        content = json.loads(path.read_text()) if path.is_file() else {"moments": []}
+    for path in (folder / Path(name).name for folder in directories for name in names if name):
+        content: dict[str, Any] = {"moments": []}
+        if files.is_regular(path):
+            content = json.loads(files.read_text(path))
         for moment in content["moments"]:
             facts = {"moment": moment["moment"], "start_ns": moment["start_ns"]}
             facts |= {"held_bytes": moment["bytes"], "peak_bytes": moment["peak_bytes"]}
@@ -316,6 +327,7 @@ def _completeness(
     call_rows: int,
     calls_unfinished: int,
     foreign: Mapping[str, Added],
+    missing: list[str],
 ) -> dict[str, Column]:
     gaps = [gap for process in processes for gap in process.gaps]
     dropped = sum(
@@ -324,19 +336,20 @@ def _completeness(
         if gap.before_ns >= window.start_ns and gap.after_ns <= window.end_ns
     )
     dropped += _missing(manifest, processes)
+    is_known = bool(dropped) or not missing  # nobody counted what is in a missing log or ring
     own_ns = sum(process.own_ns for process in processes) + manifest.stats.get("start_stop_ns", 0)
     own_ns += round(manifest.span_cost_ns * collected)
     spans: dict[str, Any] = {
         "source": "spans",
         "source_class": "A",
-        "asked": collected + dropped,
+        "asked": collected + dropped if is_known else None,
         "collected": collected,
-        "dropped": dropped,
+        "dropped": dropped if is_known else None,
         "unfinished": unfinished,
         "own_ns": own_ns,
         "drain_ns": sum(process.drain_ns for process in processes),
         "clock_residual_ns": _residual_ns(manifest),
-        "note": "; ".join(_notes(manifest, processes, window, nameless)) or None,
+        "note": "; ".join([*missing, *_notes(manifest, processes, window, nameless)]) or None,
     }
     sources = [
         {
@@ -356,11 +369,11 @@ def _completeness(
         for name, added in foreign.items()
         if name not in manifest.sources
     ]
-    missing = [
+    unanswered = [
         {"source": option, "note": f"asked for and not collected: {reason}"}
         for option, reason in manifest.missing.items()
     ]
-    rows = [spans, *sources, *missing]
+    rows = [spans, *sources, *unanswered]
     empty_row = empty("completeness")
     return {
         name: pl.Series([row.get(name) for row in rows], dtype=dtype)
@@ -383,12 +396,11 @@ def _way(report: Mapping[str, Any]) -> str:
 
 def _missing(manifest: Manifest, processes: list[ProcessLog]) -> int:
     """Return how many records the recording process had made at stop() and left nowhere."""
-    own = f"-{manifest.pid}-{manifest.process_start}-"
-    found = sum(
-        process.dropped + sum(map(len, process.records))
-        for process in processes
-        if own in process.prefix
-    )
+    prefix = f"-{manifest.pid}-{manifest.process_start}-"
+    own = [process for process in processes if prefix in process.prefix]
+    if not own and manifest.log != LOG:
+        return 0  # unknown: the count is that of the whole log, from before this recording too
+    found = sum(process.dropped + sum(map(len, process.records)) for process in own)
     return max(0, manifest.stats.get("records", 0) - found)
 
 
@@ -414,8 +426,6 @@ def _notes(
             reason = _failure(process.failed_errno)
             notes.append(f"process {process.process.get('pid')} could not write ({reason})")
         notes += process.faults
-    if not processes and manifest.recorder != IMPORTED:
-        notes.append("the log is gone")
     if manifest.stats.get("failed_errno") and not any(p.failed_errno for p in processes):
         reason = _failure(manifest.stats["failed_errno"])
         notes.append(f"process {manifest.pid} could not write ({reason})")

@@ -29,6 +29,7 @@ from strobe.finalize.gather import (
 from strobe.importers.events import Alignment, Counters, Events, align
 from strobe.model.tables import CATEGORIES
 from strobe.model.text import escape
+from strobe.store import files
 from strobe.store.manifest import Manifest
 from strobe.store.places import FACTS, HELD
 
@@ -65,15 +66,16 @@ def add_foreign(log: Log, directories: list[Path], manifest: Manifest) -> dict[s
     A trace that cannot be read is told of, the others stay.
     """
     added: dict[str, Added] = defaultdict(Added)
-    for path in sorted(path for each in directories for path in each.glob(f"*{FACTS}")):
-        facts = json.loads(path.read_text())
+    listed = sorted(path for each in directories for path in files.list_folder(each))
+    for path in (path for path in listed if path.suffix == FACTS and files.is_regular(path)):
+        facts = json.loads(files.read_text(path))
         source = added[facts["source"]]
-        trace = path.with_name(facts["trace"])
+        trace = path.with_suffix("")
         try:
             _add(log, _read(facts["reader"], trace), facts, manifest, source)
         except (OSError, ValueError, KeyError, FormatError) as error:
             source.notes.append(f"{trace.name} could not be read ({error})")
-    for path in (path for each in directories for path in each.glob(f"*{HELD}")):
+    for path in (path for path in listed if path.suffix == HELD):
         if manifest.stop is None:
             added[path.stem].notes.append(_LOST)
     return added

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 import traceback
@@ -14,7 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from strobe._version import __version__
-from strobe.store import manifest, places
+from strobe.store import files, manifest, places
+from strobe.store.references import TABLES
 
 # A finalizer is no part of the job that it serves.
 _RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "RANK_ID")
@@ -47,8 +49,11 @@ class Spawner(Protocol):
         """Raise OSError when the program cannot be started."""
 
 
-def launch(recording: Path, spawn: Spawner) -> bool:
+def launch(recording: Path, exports: list[dict[str, Any]], spawn: Spawner) -> bool:
     """Have a recording finalized: by the finalizer that runs, or by a new one.
+
+    `exports` are the files to be written besides: what the program asked for, since what a manifest
+    says is no reason to write anywhere.
 
     False where there can be none: then the log stays and open() does the work.
     """
@@ -59,7 +64,8 @@ def launch(recording: Path, spawn: Spawner) -> bool:
         waiting = runtime / _WAITING
         waiting.mkdir(exist_ok=True)
         entry = waiting / manifest.new_id()
-        entry.with_suffix(".part").write_bytes(os.fsencode(recording.resolve()))
+        order = {"recording": str(recording.resolve()), "exports": exports}
+        entry.with_suffix(".part").write_text(json.dumps(order))
         entry.with_suffix(".part").rename(entry)
         with _turn(runtime) as ours:
             if not ours:
@@ -99,9 +105,9 @@ def main(writers: Mapping[str, Writer]) -> None:
             if not ours:
                 return
             for entry in _listed(waiting):
-                recording = Path(os.fsdecode(entry.read_bytes()))
+                order = json.loads(entry.read_text())
                 entry.unlink()
-                _finalize(recording, writers)
+                _finalize(Path(order["recording"]), order["exports"], writers)
 
 
 def _raise_limits() -> None:
@@ -127,32 +133,37 @@ def _listed(waiting: Path) -> list[Path]:
     return [path for _, path in sorted(entries)]
 
 
-def _finalize(recording: Path, writers: Mapping[str, Writer]) -> None:
+def _finalize(
+    recording: Path, exports: list[dict[str, Any]], writers: Mapping[str, Writer]
+) -> None:
     """Finalize one recording; what goes wrong is written beside it and stops no other."""
     if not recording.is_dir():
         return  # deleted while it waited
     try:
         with places.locked(recording):
             pass  # its own program may be at it: then there is nothing to import and to do
-        tables = recording / places.TABLES
-        if not tables.is_dir():
+        tables = recording / TABLES
+        if not places.is_finalized(recording):
             from strobe.finalize.run import finalize
 
             tables = finalize(recording)
-        _export(recording, tables, writers)
+        _export(recording, tables, exports, writers)
     except Exception:  # this process's edge: kept, and shown by whoever opens the recording
-        failure = recording / places.FAILURE
         with contextlib.suppress(OSError):
-            failure.with_suffix(".part").write_text(traceback.format_exc())
-            failure.with_suffix(".part").rename(failure)
+            files.write_whole(recording / places.FAILURE, traceback.format_exc().encode())
 
 
-def _export(recording: Path, tables: Path, writers: Mapping[str, Writer]) -> None:
+def _export(
+    recording: Path,
+    tables: Path,
+    exports: list[dict[str, Any]],
+    writers: Mapping[str, Writer],
+) -> None:
     """Carry out what the profiler's on_trace_ready declared."""
     from strobe.exporters import find_exporter
 
     content = manifest.read(recording)
-    for wanted in content.exports:
+    for wanted in exports:
         if wanted["format"] in writers:
             writers[wanted["format"]](recording, wanted)
             continue

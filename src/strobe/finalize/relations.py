@@ -21,6 +21,7 @@ from strobe.analysis.phases import phases
 from strobe.analysis.steps import derived_steps
 from strobe.finalize.gather import Gathered, Log, Memory
 from strobe.model.tables import CATEGORIES, PHASES
+from strobe.store import files
 from strobe.store.manifest import Manifest
 from strobe.store.parquet import Coded, Column
 from strobe.store.tables import empty
@@ -352,8 +353,8 @@ def read_alive(log_directories: list[Path], start_ns: int) -> pl.DataFrame:
     schema = {"bytes": pl.Int64, "address": pl.Int64, "device": pl.Int32, "pid": pl.Int64}
     latest: dict[int, dict[str, Any]] = {}
     for directory in log_directories:
-        for path in sorted(directory.glob("alive-*.json")):
-            content = json.loads(path.read_text())
+        for path in filter(files.is_regular, files.list_folder(directory, "alive-*.json")):
+            content = json.loads(files.read_text(path))
             known = latest.get(content["pid"])
             # The last that was written before the window, else the first one in it.
             if known is None or known["start_ns"] < content["start_ns"] <= start_ns:

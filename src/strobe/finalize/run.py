@@ -11,8 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from strobe.errors import FormatError
+from strobe.store import files, manifest, places, references
 from strobe.store import log as chunk_log
-from strobe.store import manifest, places
+from strobe.store.places import ORIGINALS
+from strobe.store.references import TABLES
 
 if TYPE_CHECKING:
     from strobe.finalize.build import First, Progress
@@ -31,39 +34,55 @@ def finalize(
 
     They go into the recording, which then no longer needs its log; `keep_log` keeps it, here or in
     what the manifest wants exported. Where that cannot be (a full or read-only disk, a program that
-    still records, a program on another host that may), they go into a temporary directory that this
-    process removes at its end, and the log stays.
+    still records, a program on another host that may), or where a part of the log is missing and
+    may be found again, they go into a temporary directory that this process removes at its end, and
+    the log stays.
     """
-    tables = recording / places.TABLES
-    if tables.is_dir():
+    tables = recording / TABLES
+    if places.is_finalized(recording):
         return tables
     with places.locked(recording):  # before anything heavy is imported: who asks first is first
-        if tables.is_dir():
+        if places.is_finalized(recording):
             return tables
         content = manifest.read(recording)
+        for problem in files.strange([tables]):
+            raise FormatError(recording, TABLES, problem)
         if not _is_over(recording, content):
             return _write_aside(recording, content, progress, first)
         try:
-            _write(recording, content, progress, first)
+            tables = _write(recording, content, progress, first)
         except OSError:
             return _write_aside(recording, content, progress, first)
-        if not keep_log and not any(wanted.get("keep_log") for wanted in content.exports):
-            places.release_log(places.log_of(recording, content))
+        keep_log = keep_log or any(wanted.get("keep_log") for wanted in content.exports)
+        if places.is_finalized(recording) and not keep_log:
+            references.release(recording, content)
     return tables
 
 
-def _write(recording: Path, content: manifest.Manifest, progress: Progress, first: First) -> None:
-    """Write the tables into the recording: as a whole or not at all."""
+def _write(recording: Path, content: manifest.Manifest, progress: Progress, first: First) -> Path:
+    """Write the tables into the recording: as a whole or not at all. Return where they are."""
     from strobe.finalize.build import build
 
-    for abandoned in recording.glob(f"{places.TABLES}.part-*"):
+    for abandoned in recording.glob(f"{TABLES}.part-*"):
         shutil.rmtree(abandoned, ignore_errors=True)
-    part = recording / f"{places.TABLES}.part-{manifest.new_id()}"
+    part = recording / f"{TABLES}.part-{manifest.new_id()}"
     part.mkdir()
     with _removed_on_failure(part):
-        build(recording, content, part, progress, first)
-        _keep_originals(places.log_of(recording, content), part)
-        part.rename(recording / places.TABLES)
+        logs = references.find_logs(recording, content)
+        is_complete = build(logs, content, part, progress, first)
+        _keep_originals(logs, part)
+        if not is_complete:
+            return _move_aside(part)
+        part.rename(recording / TABLES)
+    return recording / TABLES
+
+
+def _move_aside(part: Path) -> Path:
+    with _temporary() as aside:
+        for file in part.iterdir():
+            shutil.move(file, aside / file.name)
+        part.rmdir()
+    return aside
 
 
 def _write_aside(
@@ -71,22 +90,31 @@ def _write_aside(
 ) -> Path:
     from strobe.finalize.build import build
 
-    part = Path(tempfile.mkdtemp(prefix="strobe-tables-"))
-    with _removed_on_failure(part):
-        build(recording, content, part, progress, first)
-        _keep_originals(places.log_of(recording, content), part)
-    atexit.register(shutil.rmtree, part, ignore_errors=True)
-    return part
+    with _temporary() as aside:
+        logs = references.find_logs(recording, content)
+        build(logs, content, aside, progress, first)
+        _keep_originals(logs, aside)
+    return aside
 
 
-def _keep_originals(log: Path, into: Path) -> None:
+@contextlib.contextmanager
+def _temporary() -> Iterator[Path]:
+    """Make a directory that goes with this process, or at once by an exception."""
+    aside = Path(tempfile.mkdtemp(prefix="strobe-tables-"))
+    with _removed_on_failure(aside):
+        yield aside
+    atexit.register(shutil.rmtree, aside, ignore_errors=True)
+
+
+def _keep_originals(logs: references.Logs, into: Path) -> None:
     """Keep what frameworks saved and the tables cannot hold whole: the pipelines of MindData."""
-    for each in places.linked_logs(log):
-        for folder in each.glob(places.ORIGINALS):
-            if folder.is_dir():
-                (into / folder.name).mkdir()  # one that can be removed, whatever this one is
-                for file in folder.iterdir():
-                    shutil.copyfile(file, into / folder.name / file.name)
+    for folder in (path for log in logs.found for path in files.list_folder(log, ORIGINALS)):
+        if files.is_folder(folder):
+            (into / folder.name).mkdir()  # one that can be removed, whatever this one is
+            for file in filter(files.is_regular, files.list_folder(folder)):
+                target = into / folder.name / file.name
+                with files.open_regular(file) as content, target.open("xb") as copy:
+                    shutil.copyfileobj(content, copy)
 
 
 @contextlib.contextmanager
@@ -106,7 +134,7 @@ def _is_over(recording: Path, content: manifest.Manifest) -> bool:
         is not False
     ):
         return False
-    for log in places.linked_logs(places.log_of(recording, content)):
+    for log in references.find_logs(recording, content).found:
         for process in chunk_log.processes(log):
             pid, start = process.get("pid", 0), process.get("start", 0)
             if manifest.is_alive(pid, start, content.host, content.boot):

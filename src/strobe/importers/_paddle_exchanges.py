@@ -10,6 +10,7 @@ What the buckets are lies in a file beside the trace, where the program had one 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from strobe.errors import FormatError
 from strobe.importers.events import Int64
 from strobe.importers.paddle_trace import HostEvents
+from strobe.store import files
 
 ENDING = ".buckets"
 NAME = "DataParallel all_reduce"
@@ -64,10 +66,10 @@ def describe(
 
 def _read_buckets(trace: Path) -> list[dict[str, Any]]:
     path = trace.with_name(trace.name + ENDING)
-    if not path.exists():
+    if not os.path.lexists(path):
         return []
     try:
-        found: list[dict[str, Any]] = json.loads(path.read_text())
+        found: list[dict[str, Any]] = json.loads(files.read_text(path))
     except ValueError as error:
         raise FormatError(path, "byte 0", f"no buckets of gradients ({error})") from None
     return found

@@ -8,6 +8,7 @@ a kernel that follows in that.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from strobe.errors import FormatError
 from strobe.importers.events import Int64
 from strobe.importers.paddle_trace import EVENT_TYPES, HostEvents
+from strobe.store import files
 
 ENDING = ".shapes"
 _CALL = np.dtype([("thread", "=u8"), ("time_ns", "=u8"), ("place", "=u8")])
@@ -46,9 +48,9 @@ class Calls:
 def read_calls(trace: Path) -> Calls | None:
     """Return what lies beside a trace, None if nothing does; raises FormatError if damaged."""
     path = trace.with_name(trace.name + ENDING)
-    if not path.exists():
+    if not os.path.lexists(path):
         return None
-    content = path.read_bytes()
+    content = files.read_bytes(path)
     end = 0 if content.startswith(b"\n") else content.find(b"\n\n") + 1
     told, data = content[:end].splitlines(), content[end + 1 :]
     try:

@@ -35,6 +35,7 @@ from strobe.importers.json_rows import (
 )
 from strobe.importers.wire import Ranges
 from strobe.model.tables import CATEGORIES
+from strobe.store import files
 
 _MOST_US = float(1 << 53)
 """No time is later, nor any duration longer."""
@@ -95,7 +96,7 @@ def read(path: Path) -> Events:
     Raises FormatError where the file is damaged or no such trace, OSError where it cannot be read.
     """
     try:
-        with path.open("rb") as file:
+        with files.open_regular(path) as file:
             compressed = file.peek(2)[:2] == b"\x1f\x8b"
             stream: Any = gzip.GzipFile(fileobj=file) if compressed else file
             return _read(JsonFile(path, stream))

@@ -20,6 +20,7 @@ import numpy as np
 
 from strobe.errors import FormatError
 from strobe.importers.events import Allocations, Counters, Events
+from strobe.store import files
 
 _QUEUES, _USE = "pipeline_profiling_*.json", "minddata_cpu_utilization_*.json"
 _WINDOW = "window.json"
@@ -85,11 +86,11 @@ def read_window(
         times = _load(path, _USE).get("time_stamp", times)
     kept = slice(sum(ms < begun_ms for ms in times), sum(ms < ended_ms for ms in times))
     found = {}
-    for file in sorted(path.iterdir()):
+    for file in files.list_folder(path):
         stem, _, rank = file.stem.rpartition("_")
-        if not rank.isdecimal():
+        if not rank.isdecimal() or not files.is_regular(file):
             continue
-        content = file.read_bytes()
+        content = files.read_bytes(file)
         if file.suffix == ".txt":
             lines = content.splitlines(keepends=True)
             content = b"".join(line for line in lines if begun_ms <= _time_ms(line) < ended_ms)
@@ -113,15 +114,15 @@ def read_busiest(
     """
     found: dict[str, bytes] = {}
     for path in paths:
-        files = read_window(path, start_ns, end_ns)
-        if _batches(files) >= _batches(found):
-            found = files
+        window = read_window(path, start_ns, end_ns)
+        if _batches(window) >= _batches(found):
+            found = window
     return found
 
 
-def _batches(files: Mapping[str, bytes]) -> int:
+def _batches(window: Mapping[str, bytes]) -> int:
     """Return how many lines its iterator wrote: as many for each batch."""
-    return files.get("dataset_iterator_profiling.txt", b"").count(b"\n")
+    return window.get("dataset_iterator_profiling.txt", b"").count(b"\n")
 
 
 def _time_ms(line: bytes) -> int:
@@ -146,16 +147,16 @@ def _cut(content: Any, kept: slice, samples: int) -> Any:
 
 def _begun_ns(path: Path) -> int:
     try:
-        return int(json.loads((path / _WINDOW).read_text())) * 1_000_000
+        return int(json.loads(files.read_text(path / _WINDOW))) * 1_000_000
     except (OSError, ValueError, TypeError):
         return 0
 
 
 def _load(path: Path, pattern: str) -> dict[str, Any]:
     """Return the content of the file, {} where there is none: a pipeline need not be seen."""
-    for file in sorted(path.glob(pattern)):
+    for file in files.list_folder(path, pattern):
         try:
-            content = json.loads(file.read_bytes())
+            content = json.loads(files.read_bytes(file))
         except ValueError as error:
             raise FormatError(file, "the file", f"not JSON: {error}") from None
         if not isinstance(content, dict):

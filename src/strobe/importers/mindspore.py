@@ -33,6 +33,7 @@ from strobe.errors import FormatError
 from strobe.importers import anf, pynative
 from strobe.importers.events import Allocations, Events, Int32, Int64
 from strobe.model.tables import CATEGORIES
+from strobe.store import files
 
 TIMES, DETAILS, INPUTS, MEMORY = (
     "cpu_op_execute_timestamp_*.txt",
@@ -124,8 +125,9 @@ def read(path: Path) -> Events:
 
 def _lines(path: Path, pattern: str) -> Iterator[tuple[Path, list[str]]]:
     """Yield each file of the kind, of which there is one, with its lines."""
-    for file in sorted([*path.glob(pattern), *path.glob(f"FRAMEWORK/{pattern}")]):
-        yield file, file.read_text(encoding="utf-8", errors="replace").splitlines()
+    for folder in (path, path / "FRAMEWORK"):
+        for file in files.list_folder(folder, pattern):
+            yield file, files.read_text(file, errors="replace").splitlines()
 
 
 def _read_times(path: Path, trace: _Trace) -> None:
@@ -325,10 +327,10 @@ def _read_graphs(path: Path, trace: _Trace) -> dict[str, dict[str, Any]]:
     alone = any("/" not in name for name in trace.full_names)
     found: dict[str, dict[str, Any]] = {}
     unclear: set[str] = set()
-    for file in sorted(path.glob(GRAPHS)):
+    for file in files.list_folder(path, GRAPHS):
         try:
             operators = anf.operators(file)
-        except FormatError as error:
+        except (FormatError, OSError) as error:
             trace.notes.append(str(error))
             continue
         unclear |= {name for name, told in operators.items() if found.get(name, told) != told}

@@ -39,6 +39,7 @@ from strobe.importers.paddle_trace import (
     Trace,
 )
 from strobe.importers.wire import Ranges
+from strobe.store import files
 
 _HEAD_BYTES = 4096
 _FINE_NS = 4_000_000_000
@@ -92,7 +93,7 @@ class _Head(msgspec.Struct, kw_only=True):
 
 def sniff(path: Path) -> bool:
     """Say whether a file is JSON."""
-    with path.open("rb") as file:
+    with files.open_regular(path) as file:
         return file.read(_HEAD_BYTES).lstrip().startswith(b"{")
 
 
@@ -107,7 +108,7 @@ def read_trace(path: Path) -> Trace:
     Raises FormatError where it is damaged or no such file, OSError where it cannot be read.
     """
     try:
-        with path.open("rb") as stream:
+        with files.open_regular(path) as stream:
             return _read(JsonFile(path, stream))
     except msgspec.MsgspecError as error:
         raise FormatError(path, "content", f"no trace of Paddle's ({error})") from None

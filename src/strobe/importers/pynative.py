@@ -8,6 +8,7 @@ dispatch_calls.bin     int32 for each call: its place in the former
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import defaultdict
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from strobe.errors import FormatError
+from strobe.store import files
 
 KINDS, CALLS = "dispatch_inputs.json", "dispatch_calls.bin"
 BY_ORDER = ""
@@ -60,11 +62,11 @@ def read(path: Path) -> tuple[list[int], list[Call]]:
 
     Raises FormatError for damaged ones.
     """
-    if not (path / KINDS).exists():
+    if not os.path.lexists(path / KINDS):
         return [], []
     try:
-        kinds = [Call(*each) for each in json.loads((path / KINDS).read_text())]
-        calls: list[int] = np.fromfile(path / CALLS, np.int32).tolist()
+        kinds = [Call(*each) for each in json.loads(files.read_text(path / KINDS))]
+        calls: list[int] = np.frombuffer(files.read_bytes(path / CALLS), np.int32).tolist()
     except (OSError, ValueError, TypeError) as error:
         raise FormatError(path / KINDS, "the file", str(error)) from None
     if calls and not 0 <= min(calls) <= max(calls) < len(kinds):

@@ -23,6 +23,7 @@ import numpy as np
 
 from strobe.errors import FormatError
 from strobe.importers.events import Int64
+from strobe.store import files
 
 try:
     from strobe.importers import _wire as native
@@ -85,7 +86,7 @@ class WireFile:
     def __init__(self, path: Path) -> None:
         """Read the file, whole; OSError if it cannot be."""
         self.path = path
-        self.data = path.read_bytes()
+        self.data = files.read_bytes(path)
         self.whole = Ranges(np.array([0]), np.array([len(self.data)]))
 
     def find(self, within: Ranges, number: int) -> Found:

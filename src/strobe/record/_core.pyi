@@ -39,6 +39,7 @@ def start(
     counter: bool = False,
     max_log_bytes: int = 0,
     max_ring_bytes: int = 0,
+    recording: int = 0,
     /,
 ) -> None: ...
 def stop() -> None: ...

@@ -110,7 +110,6 @@ def announce_trace(
     facts = {
         "source": source,
         "reader": reader,
-        "trace": trace.name,
         "anchor_name": anchor_name,
         "anchors": anchors,
         "notes": notes,

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from strobe.record import recorder
 from strobe.record.clocks import Clock
-from strobe.store import manifest, places
+from strobe.record.messages import show
+from strobe.store import manifest, places, references
 
 
 @dataclass
@@ -61,16 +62,15 @@ def open_window(
     """
     with _process.lock:
         if _process.log is None:
-            log = recording / places.LOG
-            (log / places.REFS).mkdir(parents=True)
-            (log / places.LINKS).mkdir()
+            log = references.make_log(recording)
             _switch_on(log)
-            recorder.core.start(str(log), counter, max_log_bytes, max_ring_bytes)
+            bounds = (max_log_bytes, max_ring_bytes)
+            recorder.core.start(str(log), counter, *bounds, int(recording_id, 16))
             _process.clock = "tsc" if counter else "monotonic"
             _set_variable()
             _process.log = log
         else:
-            (_process.log / places.REFS / recording_id).write_bytes(os.fsencode(recording))
+            references.share_log(_process.log, recording, recording_id)
         _process.open[recording_id] = recording
         return _process.log
 
@@ -133,10 +133,8 @@ def _switch_back() -> None:
 
 def _link(log: Path, *, into: Path) -> None:
     """Let the parent's finalizer find what we record meanwhile, and keep it until it has."""
-    name = manifest.new_id()
     with contextlib.suppress(OSError):  # the parent's log has just gone
-        (into / places.LINKS / name).write_bytes(os.fsencode(log))
-        (log / places.REFS / name).write_bytes(os.fsencode(into))
+        references.link_log(log, into=into, number=manifest.new_id())
 
 
 def _make_control() -> str:
@@ -147,7 +145,11 @@ def _make_control() -> str:
         _remove_stale_controls(directory)
         path = str(directory / name)
         recorder.core.use_control(path, True)
-    except OSError:
+    except OSError as error:
+        if (
+            isinstance(error, PermissionError) and error.errno is None
+        ):  # not safe: somebody must act
+            show(f"{error}; until then processes that are spawned are not recorded")
         recorder.core.use_control(None, True)
         return ""
     return path

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
@@ -314,17 +314,27 @@ def facts_table(title: str, facts: Mapping[str, Any]) -> Table:
     return table
 
 
-def recordings_table(recordings: Iterable[Mapping[str, Any]]) -> Table:
-    """Return a list of recordings: name, when, how large, in which state."""
-    table = new_table("recordings", "name", "recorded", "size", "state")
-    for recording in recordings:
-        table.add_row(
-            Text(printable(recording["name"])),
+def recordings_text(recordings: Sequence[Mapping[str, Any]], folder: Path) -> str:
+    """Return a line for each recording: when, how large, in which state, its path in the folder.
+
+    A line is as long as it must be: whoever deletes a recording has to see its whole name.
+    """
+    rows = [
+        (
             recording["recorded"],
             format_bytes(recording["size_bytes"]),
-            recording["state"],
+            printable(recording["state"]),
+            printable(_path_in(folder, Path(recording["path"]))),
         )
-    return table
+        for recording in recordings
+    ]
+    size, state = (max(len(row[column]) for row in rows) for column in (1, 2))
+    return "\n".join(f"{row[0]}  {row[1]:>{size}}  {row[2]:<{state}}  {row[3]}" for row in rows)
+
+
+def _path_in(folder: Path, path: Path) -> str:
+    inside = path != folder and path.is_relative_to(folder)
+    return str(path.relative_to(folder)) if inside else str(path)
 
 
 def _fitting(

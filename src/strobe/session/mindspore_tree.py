@@ -26,7 +26,7 @@ from strobe.errors import CaptureError, FormatError, StateError, UsageError
 from strobe.record.ranks import Place
 from strobe.record.schedule import as_int
 from strobe.session.round import Destination
-from strobe.store import manifest, places
+from strobe.store import files, manifest, places, references
 
 if TYPE_CHECKING:
     from strobe.reports.mindspore_tree.run import Run
@@ -36,8 +36,12 @@ RAW = "FRAMEWORK"
 METADATA = "mindspore_metadata"
 """The key of the recording's metadata that holds what the user added."""
 
+RESULTS = "ASCEND_PROFILER_OUTPUT"
 DONE = "tree.json"
-"""In the recording: where the files of its own tree were written."""
+"""In the recording: the files of its own tree were written."""
+
+OWNER = ".owner"
+"""In the raw folder of a tree that is not around its recording: its name is that one's id."""
 
 # Options of strobe.Profiler by other names.
 _PARAMETERS = {"with_flops": "aic_metrics"}
@@ -175,7 +179,7 @@ def analyse_recording(
     content = manifest.read(recording)
     declared = read_declaration(recording, content)
     _refuse_running(recording, content)
-    if not places.is_finalized(recording) and not places.log_of(recording, content).is_dir():
+    if not places.is_finalized(recording) and references.find_log(recording, content) is None:
         raise FormatError(recording, "recording", "its tables and its log are gone")
     try:
         tables = finalize(recording, keep_log=not data_simplification)
@@ -187,7 +191,7 @@ def analyse_recording(
             return recording.parent.parent
         run = _gather(content, declared, tables, pretty=pretty, step_list=step_list)
         is_its_own = root is None
-        root = root or _find_root(recording, declared, run)
+        root = root or _find_root(recording, content.id, declared, run)
         started = datetime.datetime.fromtimestamp(
             content.start.wall_ns / 1e9, datetime.timezone.utc
         )
@@ -201,6 +205,7 @@ def analyse_recording(
             analysed_from_ns=began_ns,
             metadata=json.loads(content.metadata.get(METADATA, "{}")),
         )
+        _refuse_links(recording, root / RAW, results, results / RESULTS)
         try:
             write_tree(run, Tree(kind=declared.kind, root=root, results=results), facts)
         except OSError as error:
@@ -208,9 +213,10 @@ def analyse_recording(
             raise CaptureError(message) from error
         if is_its_own:
             with contextlib.suppress(OSError):
-                (recording / DONE).write_text(json.dumps(os.path.relpath(root, recording)))
-        if data_simplification:  # an earlier analysis may have kept it
-            places.release_log(places.log_of(recording, content))
+                files.write_whole(recording / DONE, b"{}\n")
+        # An earlier analysis may have kept it.
+        if data_simplification and places.is_finalized(recording):
+            references.release(recording, content)
     return root
 
 
@@ -285,18 +291,33 @@ def _read_pipeline(tables: Path, start_ns: int | None, end_ns: int | None) -> Ma
     """
     from strobe.importers.minddata import read_busiest
 
-    return read_busiest(sorted(tables.glob(places.ORIGINALS)), start_ns, end_ns)
+    kept = filter(files.is_folder, files.list_folder(tables, places.ORIGINALS))
+    return read_busiest(kept, start_ns, end_ns)
 
 
-def _find_root(recording: Path, declared: Declaration, run: Run) -> Path:
-    """Return the tree's folder: around the recording, unless its rank was learnt only later."""
+def _refuse_links(recording: Path, *folders: Path) -> None:
+    """Raise FormatError where files would be written through a link: trees come from anybody."""
+    for problem in files.strange(folders):
+        raise FormatError(recording, "tree", problem)
+
+
+def _find_root(recording: Path, recording_id: str, declared: Declaration, run: Run) -> Path:
+    """Return the tree's folder: around the recording, unless its rank was learnt only later.
+
+    Then a file that is named by the recording's id tells which folder of that rank is its own.
+    """
     around = recording.parent.parent
-    with contextlib.suppress(OSError, ValueError):
-        known = Path(os.path.normpath(recording / json.loads((recording / DONE).read_text())))
-        if known.is_dir():
-            return known
     if declared.kind == "profile" or "rank" in run.facts or "mindspore_rank" not in run.facts:
         return around
     world = int(run.facts.get("mindspore_world_size", 1))
     folder = _rank_folder(around.parent, run.rank, world)
-    return around if folder == around.parent else _claim_numbered(folder)
+    if folder == around.parent:
+        return around
+    _refuse_links(recording, folder)
+    for known in files.list_folders(folder):
+        if files.is_regular(known / RAW / f"{recording_id}{OWNER}"):
+            return known
+    root = _claim_numbered(folder)
+    (root / RAW).mkdir()
+    (root / RAW / f"{recording_id}{OWNER}").touch()
+    return root

@@ -24,7 +24,7 @@ from strobe.record.schedule import schedule as rounds
 from strobe.record.source import Report, announce_trace
 from strobe.session.recording import Recording
 from strobe.sources.waits import Waits
-from strobe.store import manifest, places
+from strobe.store import manifest, references
 
 if TYPE_CHECKING:
     from strobe.analysis.paddle_tables import PaddleTables as PaddleTables
@@ -102,6 +102,7 @@ def read_trace(path: Path) -> Trace:
         reason = "it is a folder" if path.is_dir() else "there is nothing at this path"
         raise FormatError(path, "file", f"{reason}; give a .pb or .json of Paddle's profiler")
     try:
+        path = path.resolve()  # what the user gives may be a link
         read = paddle_json.read_trace if paddle_json.sniff(path) else paddle.read_trace
         return read(path)
     except OSError as error:
@@ -116,16 +117,14 @@ def recording_of(path: Path, trace: Trace) -> Recording:
     folder = Path(tempfile.mkdtemp(prefix="strobe-paddle-"))
     recording = Recording(folder)
     weakref.finalize(recording, shutil.rmtree, folder, ignore_errors=True)
-    log = folder / places.LOG
-    (log / places.REFS).mkdir(parents=True)
-    (log / places.LINKS).mkdir()
+    log = references.make_log(folder)
     first_ns, last_ns = trace.window()
-    link = log / "trace"
-    link.symlink_to(path.absolute())
+    copy = log / "trace"
+    shutil.copyfile(path, copy)  # a log holds no links, since what it holds is not to be trusted
     announce_trace(
-        link,
+        copy,
         source="paddle",
-        reader="paddle JSON" if paddle_json.sniff(path) else "paddle",
+        reader="paddle JSON" if paddle_json.sniff(copy) else "paddle",
         anchor_name="",
         anchors=[(first_ns, first_ns), (last_ns, last_ns)],
         marks_ns=[first_ns, last_ns],
@@ -152,7 +151,7 @@ def _describe(path: Path, trace: Trace, first_ns: int, last_ns: int) -> manifest
         boot="",
         pid=int(pids[0]) if len(pids) else 0,
         process_start=0,
-        log=places.LOG,
+        log=references.LOG,
         start=manifest.Anchor(clock_ns=first_ns, monotonic_ns=first_ns, wall_ns=first_ns),
         stop=manifest.Anchor(clock_ns=last_ns, monotonic_ns=last_ns, wall_ns=last_ns),
         wants={"memory": True, "flops": True},

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from strobe.errors import FormatError, StateError, UsageError
+from strobe.record.messages import show
 from strobe.session.opening import Opening
-from strobe.store import manifest, places
+from strobe.store import files, inventory, manifest, places
 
 if TYPE_CHECKING:
     import polars as pl
@@ -358,11 +359,11 @@ class Recording:
 
 
 def open_recording(path: str | os.PathLike[str]) -> Recording:
-    """Open a recording, or the one that a folder holds.
+    """Open a recording, or the newest one that a folder holds, with a line that says which.
 
     Tables that are not there yet are written first: those of a program that has just stopped, or
-    that was killed. Raises FormatError when `path` is no recording or a newer strobe wrote it,
-    UsageError when a folder holds several, StateError while the program still records.
+    that was killed. Raises FormatError when `path` is no recording or a newer strobe wrote it, and
+    StateError while the program still records.
     """
     recording = _find(path)
     content = manifest.read(recording)
@@ -390,15 +391,28 @@ def _find(path: str | os.PathLike[str]) -> Path:
         raise FormatError(path, "recording", f"{reason}; give the directory of a recording")
     found = places.find_recordings(folder.absolute())
     if not found:
-        raise FormatError(path, "recording", "neither a recording nor a folder that holds one")
-    if len(found) > 1:
-        names = ", ".join(recording.name for recording in found[:5])
-        more = f" and {len(found) - 5} more" if len(found) > 5 else ""
-        message = (
-            f"open({os.fspath(path)!r}): {len(found)} recordings here ({names}{more}); name one"
-        )
-        raise UsageError(message)
-    return found[0]
+        problem = next(files.strange([folder / manifest.FILE_NAME]), None)
+        reason = problem or "neither a recording nor a folder that holds one"
+        raise FormatError(path, "recording", reason)
+    return found[0] if len(found) == 1 else _choose(folder.absolute(), found)
+
+
+def _choose(folder: Path, found: list[Path]) -> Path:
+    """Return the newest recording, and say so; of the ranks of one run it is the lowest rank's."""
+    chosen = inventory.newest(found)
+    which = "the newest"
+    if chosen.is_running:
+        which = "the newest, which is still being recorded"
+    elif chosen.is_passed:
+        which = "the newest that has ended"
+    if chosen.ranks > 1:
+        which = f"rank {chosen.rank} of the {chosen.ranks} ranks of {which}"
+    name = str(chosen.path.relative_to(folder))
+    show(
+        f"{len(found)} recordings in {str(folder)!r}: opening {which}, {name!r}; name another one "
+        "to open it ('strobe info' lists them)"
+    )
+    return chosen.path
 
 
 def _terminal_progress() -> Progress:

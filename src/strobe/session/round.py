@@ -27,7 +27,7 @@ from strobe.session.handlers import Export
 from strobe.session.options import Options
 from strobe.session.program import describe_program, program_name
 from strobe.sources import manager as sources
-from strobe.store import manifest, places
+from strobe.store import manifest, references
 
 _numbers = itertools.count(1)
 
@@ -98,7 +98,9 @@ class Round:
             return missing
         if stats["dropped"]:
             show(f"{stats['dropped']} records could not be written and are lost")
-        if self._finalize and finalizer.launch(self.path, recorder.core.spawn_detached):
+        if self._finalize and finalizer.launch(
+            self.path, self._content.exports, recorder.core.spawn_detached
+        ):
             ending.expect_tables(self.path)
         return missing
 
@@ -138,7 +140,7 @@ def open_round(
             windows.close_window(recording_id)
             raise
     except OSError as error:
-        places.remove_log(path / places.LOG)
+        references.discard_log(path / references.LOG, recording_id)
         shutil.rmtree(path, ignore_errors=True)
         message = (
             f"Profiler(output={str(options.output)!r}): cannot be recorded into "
@@ -159,7 +161,6 @@ def _describe(
     start: manifest.Anchor,
     recording_id: str,
 ) -> manifest.Manifest:
-    near = log.is_relative_to(options.folder) or log.is_relative_to(path)
     handler = options.on_trace_ready
     exports = []
     if isinstance(handler, Export):
@@ -175,7 +176,7 @@ def _describe(
         boot=manifest.boot_id(),
         pid=os.getpid(),
         process_start=manifest.process_start(os.getpid()) or 0,
-        log=os.path.relpath(log, path) if near else str(log),
+        log=references.name_log(log, path),
         start=start,
         clock=windows.current_clock(),
         window=next(_numbers) & 0xFFFF,

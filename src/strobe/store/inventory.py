@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +16,30 @@ from strobe.store import manifest, places
 
 
 def describe(recordings: Iterable[Path]) -> list[dict[str, Any]]:
-    """Return each recording's path, name, age, size and state, without opening its tables.
+    """Return each recording's path, name, age, size and state, the oldest first.
 
-    One that has been deleted since it was found is left out.
+    `readable` says whether its manifest is; `records` whether its program still records into it,
+    None where that cannot be known. No tables are opened. A recording that was deleted since it was
+    found is left out.
     """
-    return [row for recording in recordings if (row := _describe(recording))]
+    rows = [row for recording in recordings if (row := _describe(recording))]
+    return sorted(rows, key=lambda row: (row["recorded"], row["path"]))
 
 
 def _describe(recording: Path) -> dict[str, Any] | None:
+    records: bool | None = False
+    readable = True
     try:
         content = manifest.read(recording)
-        wall_ns, state = content.start.wall_ns, _state(recording, content)
+        wall_ns = content.start.wall_ns
+        records = still_records(recording, content)
+        state = _state(recording, content, records)
     except FormatError as error:
         try:
-            wall_ns, state = recording.stat().st_mtime_ns, f"unreadable: {error.reason}"
+            wall_ns, state = recording.lstat().st_mtime_ns, f"unreadable: {error.reason}"
         except OSError:
             return None
+        readable = False
     return {
         "path": str(recording),
         "name": recording.name,
@@ -37,25 +47,78 @@ def _describe(recording: Path) -> dict[str, Any] | None:
         "age_days": max(0.0, (time.time_ns() - wall_ns) / 86_400e9),
         "size_bytes": size_bytes(recording),
         "state": state,
+        "records": records,
+        "readable": readable,
     }
 
 
-def _state(recording: Path, content: manifest.Manifest) -> str:
+def still_records(recording: Path, content: manifest.Manifest) -> bool | None:
+    """Say whether a program still records into it; None if it ran on another host and may."""
+    if places.is_finalized(recording) or content.stop is not None:
+        return False
+    return manifest.is_alive(content.pid, content.process_start, content.host, content.boot)
+
+
+def _state(recording: Path, content: manifest.Manifest, records: bool | None) -> str:
     if places.is_finalized(recording):
         return "complete"
     if content.stop is not None:
         return "stopped, tables not written yet"
-    alive = manifest.is_alive(content.pid, content.process_start, content.host, content.boot)
-    if alive is None:
+    if records is None:
         return f"recorded on {content.host}, perhaps still recording"
-    return "recording" if alive else "its program ended without stop()"
+    return "recording" if records else "its program ended without stop()"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Newest:
+    """The recording to look at first among several."""
+
+    path: Path
+    is_running: bool = False
+    """Whether its program still records: none has ended."""
+    is_passed: bool = False
+    """Whether there is a later one, whose program still records."""
+    rank: int | None = None
+    ranks: int = 1
+    """How many ranks of its run there are."""
+
+
+def newest(recordings: Sequence[Path]) -> Newest:
+    """Return the recording that was begun last among those that have ended, if any has.
+
+    Of a run of several ranks it is the lowest one's. A recording that cannot be read is older than
+    all others.
+    """
+    known = {}
+    for recording in recordings:
+        with contextlib.suppress(FormatError):
+            known[recording] = manifest.read(recording)
+    if not known:
+        return Newest(path=recordings[0])
+    ended = {path for path, content in known.items() if not still_records(path, content)}
+    latest = max(known, key=lambda path: known[path].start.wall_ns)
+    chosen = max(ended or known, key=lambda path: known[path].start.wall_ns)
+    job = known[chosen].metadata.get("job")
+    ranks: dict[int, Path] = {}
+    for path in sorted(ended, key=lambda path: known[path].start.wall_ns):
+        rank = known[path].metadata.get("rank")
+        if job is not None and known[path].metadata.get("job") == job and isinstance(rank, int):
+            ranks[rank] = path
+    lowest = min(ranks, default=None)
+    return Newest(
+        path=chosen if lowest is None else ranks[lowest],
+        is_running=chosen not in ended,
+        is_passed=chosen in ended and latest not in ended,
+        rank=lowest,
+        ranks=max(1, len(ranks)),
+    )
 
 
 def size_bytes(directory: Path) -> int:
     """Return the bytes that a directory takes on disk."""
     total = 0
-    for folder, _, files in os.walk(directory):
-        for name in files:
+    for folder, _, names in os.walk(directory):
+        for name in names:
             try:
                 total += Path(folder, name).lstat().st_blocks * 512
             except (OSError, AttributeError):

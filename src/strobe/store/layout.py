@@ -35,6 +35,7 @@ DEFINE_STRING = 1
 DEFINE_LANE = 2
 DEFINE_PROCESS = 3
 DEFINE_NOTE = 4
+DEFINE_RING = 5
 
 # start_ns, dur_ns, name, attributes, lane, kind, category, window
 RECORD = struct.Struct("<QQIIIBBH")
@@ -46,8 +47,11 @@ CHUNK = struct.Struct("<IIQIIQ")
 DEFINITION = struct.Struct("<IIIII")
 # magic, version, ring, capacity, open_slots, pid
 RING_HEAD = struct.Struct("<IIIIII")
+# device and inode of the log's directory
+RING_LOG = struct.Struct("<QQ")
 
 # Byte offsets of the ring header's 64-bit fields.
+LOG_OFFSET = 24
 HEAD_OFFSET = 64
 TAIL_OFFSET = 128
 DROPPED_OFFSET = 192
@@ -55,10 +59,10 @@ OWN_NS_OFFSET = 200
 DRAIN_NS_OFFSET = 208
 FAILED_ERRNO_OFFSET = 216
 
-# The control page: magic, version, generation at 8, clock, bounds, the directory from 64.
+# The control page: magic, version, generation at 8, clock, bounds and id, the directory from 64.
 CONTROL_HEAD = struct.Struct("<III")
 GENERATION_OFFSET = 8
 BOUNDS_OFFSET = 40
-BOUNDS = struct.Struct("<QQ")
+BOUNDS = struct.Struct("<QQQ")
 DIRECTORY_OFFSET = 64
 PATH_BYTES = 3072

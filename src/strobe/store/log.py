@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
+import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strobe.store import layout
+from strobe.store import files, layout, rings
 
 RECORD = np.dtype(
     [
@@ -60,6 +62,9 @@ class ProcessLog:
     drain_ns: int = 0
     failed_errno: int = 0
     faults: list[str] = field(default_factory=list)
+    rings_elsewhere: dict[int, str] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    """What this process has written and cannot be read: a sentence for each file."""
 
     @property
     def dropped(self) -> int:
@@ -81,48 +86,78 @@ class _Ring:
 
 def read(directory: Path) -> list[ProcessLog]:
     """Return the logs of all processes that recorded into `directory`, by file name."""
-    files = [*directory.glob("*.definitions"), *directory.glob("*.chunks")]
-    return [_read_process(directory, prefix) for prefix in sorted({path.stem for path in files})]
+    elsewhere = rings.find_elsewhere(directory)
+    prefixes = {
+        path.stem
+        for path in files.list_folder(directory)
+        if path.suffix in (".definitions", ".chunks") and files.is_regular(path)
+    }
+    return [_read_process(directory, prefix, elsewhere) for prefix in sorted(prefixes)]
 
 
 def processes(directory: Path) -> list[dict[str, Any]]:
     """Return what the processes that recorded into `directory` say of themselves."""
     found = []
-    for path in sorted(directory.glob("*.definitions")):
+    for path in files.list_folder(directory, "*.definitions"):
         log = ProcessLog(path.name)
         _read_definitions(path, log)
         found.append(log.process)
     return found
 
 
-def _read_process(directory: Path, prefix: str) -> ProcessLog:
+def _read_process(
+    directory: Path, prefix: str, elsewhere: Mapping[tuple[str, int], Path]
+) -> ProcessLog:
     log = ProcessLog(prefix)
     # Rings before chunks: a record that leaves its ring while we read is then found in a chunk.
-    paths = sorted(directory.glob(f"{prefix}.*.ring"))
-    rings = [ring for path in paths if (ring := _read_ring(path, log))]
+    paths = _ring_files(directory, prefix)
+    paths += [path for (owner, _), path in elsewhere.items() if owner == prefix]
+    found = [ring for path in paths if (ring := _read_ring(path, log))]
     faults: list[str] = []
-    chunks = list(_read_chunks(directory / f"{prefix}.chunks", faults))
+    chunks = list(_read_chunks(directory / f"{prefix}.chunks", faults, log.missing))
     # Definitions last: each is written before its first use.
     definitions = directory / f"{prefix}.definitions"
     _read_definitions(definitions, log)
-    if (rings or chunks) and not definitions.exists():  # else killed before it made them
+    if (found or chunks) and not definitions.exists():  # else killed before it made them
         log.faults.append(f"{definitions.name}: not there")
-    for ring in rings:
+    log.missing += _missing_rings(directory, log, elsewhere)
+    for ring in found:
         parts = [(first, records) for number, first, records in chunks if number == ring.number]
         _take_once([*parts, (ring.tail, ring.records)], ring.head, log)
         log.open.append(ring.open)
         log.own_ns += ring.own_ns
         log.drain_ns += ring.drain_ns
         log.failed_errno = log.failed_errno or ring.failed_errno
-    known = {ring.number for ring in rings}
+    known = {ring.number for ring in found}
     for number in {number for number, _, _ in chunks} - known:
         # A ring that was never in a file: its chunks are all there is of it.
-        parts = [(first, records) for found, first, records in chunks if found == number]
+        parts = [(first, records) for ring, first, records in chunks if ring == number]
         _take_once(parts, max(first + len(records) for first, records in parts), log)
     if log.dropped:
         # With nothing missing, half a chunk is a write that goes on or that a kill has ended.
         log.faults += faults or [f"{prefix}: {log.dropped} records are missing"]
     return log
+
+
+def _missing_rings(
+    directory: Path, log: ProcessLog, elsewhere: Mapping[tuple[str, int], Path]
+) -> list[str]:
+    lost = {
+        n: folder for n, folder in log.rings_elsewhere.items() if (log.prefix, n) not in elsewhere
+    }
+    made_since = rings.find_elsewhere(directory) if lost else {}  # by a program that still runs
+    return [
+        f"ring {number} of {log.prefix} is missing: the recorder put it into {folder!r}"
+        for number, folder in lost.items()
+        if (log.prefix, number) not in made_since
+    ]
+
+
+def _ring_files(directory: Path, prefix: str) -> list[Path]:
+    """Return the ring files of a process; the prefix stands for itself, whatever is in it."""
+    name = re.compile(re.escape(prefix) + r"\.[0-9]+\.ring")
+    found = (path for path in files.list_folder(directory) if name.fullmatch(path.name))
+    return [path for path in found if files.is_regular(path)]
 
 
 def _take_once(parts: list[tuple[int, Records]], head: int, log: ProcessLog) -> None:
@@ -153,13 +188,13 @@ def _read_ring(path: Path, log: ProcessLog) -> _Ring | None:
     taken: it tells how many records are lost.
     """
     try:
-        with path.open("rb") as file:
+        with files.open_regular(path) as file:
             size = file.seek(0, 2)
             if size == 0:
                 return None
             view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
-        log.faults.append(f"{path.name}: cannot be read ({error.strerror})")
+        log.missing.append(f"{path.name}: cannot be read ({error.strerror})")
         return None
     with view:
         if size < layout.RING_BYTES:
@@ -205,19 +240,24 @@ def _word(view: mmap.mmap, offset: int) -> int:
     return int.from_bytes(view[offset : offset + 8], "little")
 
 
-def _map(path: Path) -> mmap.mmap | None:
+def _map(path: Path, missing: list[str]) -> mmap.mmap | None:
+    if not files.is_regular(path):
+        return None
     try:
-        with path.open("rb") as file:
+        with files.open_regular(path) as file:
             if file.seek(0, 2) == 0:
                 return None
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except FileNotFoundError:
+    except OSError as error:
+        missing.append(f"{path.name}: cannot be read ({error.strerror})")
         return None
 
 
-def _read_chunks(path: Path, faults: list[str]) -> Iterator[tuple[int, int, Records]]:
+def _read_chunks(
+    path: Path, faults: list[str], missing: list[str]
+) -> Iterator[tuple[int, int, Records]]:
     """Yield (ring, first sequence number, records) of every chunk that is whole."""
-    view = _map(path)
+    view = _map(path, missing)
     if view is None:
         return
     offset, size = 0, len(view)
@@ -243,7 +283,7 @@ def _next_magic(view: mmap.mmap, offset: int, magic: int) -> int:
 
 
 def _read_definitions(path: Path, log: ProcessLog) -> None:
-    view = _map(path)
+    view = _map(path, log.missing)
     if view is None:
         return
     offset, size = 0, len(view)
@@ -271,5 +311,7 @@ def _define(log: ProcessLog, kind: int, number: int, body: bytes) -> None:
         log.lanes[number] = json.loads(body)
     elif kind == layout.DEFINE_PROCESS:
         log.process = json.loads(body)
+    elif kind == layout.DEFINE_RING:
+        log.rings_elsewhere[number] = os.fsdecode(body)
     elif kind == layout.DEFINE_NOTE:
         log.faults.append(f"process {log.process.get('pid')}: {body.decode()}")

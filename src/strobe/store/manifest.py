@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
+import re
 import socket
 import time
 from collections.abc import Callable
@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from strobe.errors import FormatError
+from strobe.store import files
 from strobe.store.layout import FORMAT_VERSION
 from strobe.store.upgrade import upgrade
 
 FILE_NAME = "strobe.json"
+_ID = re.compile(r"[0-9a-f]{16}")
 IMPORTED = "none"
 """The recorder of what another tool's file was made into."""
 
@@ -42,7 +44,10 @@ class Anchor:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """Who recorded, where the log is, and the window. `stop` is None until the recording stops."""
+    """Who recorded, where the log is, and the window. `stop` is None until the recording stops.
+
+    `log` is relative to the recording: "log", or "../<recording>/log" of one that it shared.
+    """
 
     id: str
     name: str
@@ -121,15 +126,11 @@ def is_alive(pid: int, start: int, host: str, boot: str) -> bool | None:
 def write(recording: Path, manifest: Manifest) -> None:
     """Write the manifest so that a reader sees the old one or the new one, whole."""
     path = recording / FILE_NAME
-    part = recording / f"{FILE_NAME}.{os.getpid()}.part"
     content = (json.dumps(asdict(manifest), indent=1) + "\n").encode()
     try:
-        part.write_bytes(content)
-        part.replace(path)
+        files.write_whole(path, content)
     except OSError:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        if not path.exists():
+        if not files.is_regular(path):
             raise
         # The disk is full, but the old one's block is there.
         with path.open("r+b") as file:
@@ -141,7 +142,7 @@ def read(recording: Path) -> Manifest:
     """Return the manifest; raises FormatError when it is missing, damaged or of a newer format."""
     path = recording / FILE_NAME
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(files.read_text(path))
     except FileNotFoundError:
         raise FormatError(recording, FILE_NAME, "not there, so this is no recording") from None
     except OSError as error:
@@ -152,6 +153,12 @@ def read(recording: Path) -> Manifest:
     try:
         start = Anchor(**content.pop("start"))
         stop = content.pop("stop")
-        return Manifest(**content, start=start, stop=Anchor(**stop) if stop else None)
+        found = Manifest(**content, start=start, stop=Anchor(**stop) if stop else None)
     except (KeyError, TypeError) as error:
         raise FormatError(path, "content", f"not a manifest ({error})") from None
+    # Both become parts of paths.
+    if not isinstance(found.id, str) or not _ID.fullmatch(found.id):
+        raise FormatError(path, "id", f"{found.id!r} is not the id of a recording")
+    if not isinstance(found.log, str):
+        raise FormatError(path, "log", f"{found.log!r} is not a path")
+    return found

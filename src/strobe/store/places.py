@@ -11,7 +11,8 @@
 <recording>/.lock              held by whoever writes the tables, or deletes the recording
 <recording>.deleted            what is left of a recording whose deletion was cut short
 
-Other processes add and delete meanwhile: what has gone since it was listed counts as not there.
+Other processes add and delete meanwhile: what has gone since it was listed counts as not there. A
+symbolic link below the path that a user gave counts as not there either.
 """
 
 from __future__ import annotations
@@ -19,17 +20,14 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from strobe.errors import FormatError
-from strobe.store import manifest
+from strobe.store import files, manifest, references
+from strobe.store.references import LOG, TABLES
 
-LOG = "log"
-REFS = "refs"
-LINKS = "links"
-TABLES = "tables"
 # Beside a framework's own trace in a log: what has to be known to read it.
 FACTS = ".facts"
 # In a log: the source whose framework keeps events to itself until it is stopped.
@@ -40,26 +38,29 @@ ORIGINALS = "minddata-*"
 LOCK = ".lock"
 DELETED = ".deleted"
 
+_LOCK_FLAGS = (
+    os.O_RDWR
+    | os.O_CREAT
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_NONBLOCK", 0)
+)
+
 
 def is_recording(path: Path) -> bool:
     """Say whether a directory is a recording."""
-    return (path / manifest.FILE_NAME).is_file()
+    return files.is_regular(path / manifest.FILE_NAME)
 
 
 def is_finalized(recording: Path) -> bool:
     """Say whether a recording's tables have been written."""
-    return (recording / TABLES).is_dir()
-
-
-def log_of(recording: Path, content: manifest.Manifest) -> Path:
-    """Return the recording's log: its own, or the one it shared."""
-    return recording / content.log
+    return files.is_folder(recording / TABLES)
 
 
 def find_recordings(folder: Path) -> list[Path]:
     """Return the recordings in a folder and in the jobs' folders in it, by path.
 
-    The folder itself, if it is one.
+    The folder itself, if it is one. Links in the folder are not followed.
     """
     if is_recording(folder):
         return [folder]
@@ -75,89 +76,27 @@ def find_in_trees(folder: Path) -> list[Path]:
     if is_recording(folder):
         return [folder]
     inner = _folders(folder)
-    outer = [folder, *inner, *(path for each in inner for path in _folders(each))]
-    found = (path for each in outer for path in _folders(each / "FRAMEWORK"))
+    outer = [folder, *inner, *(path for each in inner for path in files.list_folders(each))]
+    found = (path for each in outer for path in files.list_folders(each / "FRAMEWORK"))
     return sorted(path for path in found if is_recording(path) and path.suffix != DELETED)
 
 
 def find_deleted(folder: Path) -> list[Path]:
     """Return what is left of recordings whose deletion was cut short, in the same places."""
-    return sorted(path for path in _folders_of_jobs_too(folder) if path.suffix == DELETED)
+    found = (path for path in _folders_of_jobs_too(folder) if path.suffix == DELETED)
+    return sorted(path for path in found if is_recording(path))
 
 
 def _folders_of_jobs_too(folder: Path) -> list[Path]:
     inner = _folders(folder)
-    return inner + [path for job in inner if not is_recording(job) for path in _folders(job)]
+    return inner + [
+        path for job in inner if not is_recording(job) for path in files.list_folders(job)
+    ]
 
 
 def _folders(folder: Path) -> list[Path]:
-    try:
-        with os.scandir(folder) as entries:
-            return [Path(entry.path) for entry in entries if entry.is_dir()]
-    except OSError:
-        return []
-
-
-def linked_logs(log: Path) -> Iterator[Path]:
-    """Yield the log and those that belong to it."""
-    seen: set[Path] = set()
-    waiting = [log]
-    while waiting:
-        current = waiting.pop()
-        if current in seen or not current.is_dir():
-            continue
-        seen.add(current)
-        yield current
-        waiting += _links(current)
-
-
-def is_needed(log: Path) -> bool:
-    """Say whether another recording, or another log, still needs this log."""
-    return any(
-        not name or (Path(name).exists() and not is_finalized(Path(name)))
-        for name in _names(log / REFS)
-    )
-
-
-def _links(log: Path) -> list[Path]:
-    return [Path(name) for name in _names(log / LINKS) if name]
-
-
-def _names(folder: Path) -> list[str]:
-    """Return what the files in a folder name, by file; "" for one that is being written."""
-    names = []
-    for file in _files(folder):
-        with contextlib.suppress(OSError):
-            names.append(os.fsdecode(file.read_bytes()))
-    return names
-
-
-def _files(folder: Path) -> list[Path]:
-    try:
-        return sorted(folder.iterdir())
-    except OSError:
-        return []
-
-
-def release_log(log: Path) -> bool:
-    """Delete a log that nobody needs any more; return whether it is gone."""
-    if not log.is_dir():
-        return True
-    if not is_finalized(log.parent) or is_needed(log):
-        return False
-    links = _links(log)
-    remove_log(log)
-    for link in links:
-        release_log(link)
-    return not log.exists()
-
-
-def remove_log(log: Path) -> None:
-    """Delete a log, and its rings that had to be elsewhere."""
-    for ring in _files(log):
-        if ring.suffix == ".ring" and ring.is_symlink():
-            ring.resolve().unlink(missing_ok=True)
-    shutil.rmtree(log, ignore_errors=True)
+    """Return the folders in one that the user gave, which may itself be a link."""
+    return [folder / path.name for path in files.list_folders(Path(os.path.realpath(folder)))]
 
 
 @contextlib.contextmanager
@@ -166,13 +105,12 @@ def locked(recording: Path, *, wait: bool = True) -> Iterator[bool]:
 
     It always is for those who `wait`, and where nothing can be written there is nothing to lock.
     """
-    try:
-        import fcntl
-
-        descriptor = os.open(recording / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except (ImportError, OSError):
+    descriptor = _open_lock(recording / LOCK)
+    if descriptor is None:
         yield True
         return
+    import fcntl
+
     try:
         ours = True
         try:
@@ -186,53 +124,69 @@ def locked(recording: Path, *, wait: bool = True) -> Iterator[bool]:
         os.close(descriptor)
 
 
+def _open_lock(path: Path) -> int | None:
+    """Return the descriptor of a lock, None where there can be none: a link is not followed."""
+    try:
+        import fcntl  # noqa: F401
+
+        descriptor = os.open(path, _LOCK_FLAGS, 0o600)
+    except (ImportError, OSError):
+        return None
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
 def remove_recording(recording: Path, *, wait: bool = False) -> bool:
     """Delete a recording; False if it stays, because its log is needed or it is being finalized.
 
-    Unless we are to `wait` until it has been. Raises OSError when it cannot be deleted.
+    Unless we are to `wait` until it has been. Raises OSError when it cannot be deleted, and
+    FormatError for a folder whose manifest is not ours.
     """
+    if not os.path.lexists(recording):
+        return True
+    content = manifest.read(recording)
     with locked(recording, wait=wait) as ours:
-        if not ours or is_needed(recording / LOG):
+        if not ours or references.is_needed(recording / LOG, elsewhere=False):
             return False
-        kept = _kept_logs(recording)
         # Whoever comes for it from now on finds nothing, and adds nothing while it is deleted.
         gone = recording.with_name(recording.name + DELETED)
         with contextlib.suppress(FileNotFoundError):
             recording.rename(gone)
+    if content.log != LOG:
+        references.release(gone, content)
     remove_deleted(gone)
-    for log in kept:
-        release_log(log)
     return True
 
 
 def remove_deleted(gone: Path) -> None:
-    """Delete what remove_recording has begun to."""
-    remove_log(gone / LOG)
-    while gone.exists():
+    """Delete what remove_recording has begun to; its manifest, by which it is known, last."""
+    references.remove_log(gone / LOG)
+    while os.path.lexists(gone):
         with contextlib.suppress(FileNotFoundError):  # somebody else is at it too
-            shutil.rmtree(gone)
-
-
-def _kept_logs(recording: Path) -> list[Path]:
-    """Return the logs of other recordings that this one may be the last to need."""
-    links = _links(recording / LOG)
-    try:
-        shared = log_of(recording, manifest.read(recording))
-    except FormatError:
-        return links
-    return links if shared == recording / LOG else [*links, shared.resolve()]
+            for path in files.list_folder(gone):
+                if files.is_folder(path):
+                    shutil.rmtree(path)
+                elif path.name != manifest.FILE_NAME:
+                    path.unlink()
+            (gone / manifest.FILE_NAME).unlink(missing_ok=True)
+            gone.rmdir()
 
 
 def runtime_directory() -> Path:
     """Return this user's directory for control pages and locks, made if need be.
 
-    Raises OSError when it cannot be made or belongs to somebody else.
+    Raises OSError when it cannot be made, belongs to somebody else or is open to others.
     """
     uid = os.getuid() if hasattr(os, "getuid") else 0
     path = Path(tempfile.gettempdir()) / f"strobe-{uid}"
     path.mkdir(mode=0o700, exist_ok=True)
-    owner = path.lstat().st_uid
-    if owner != uid or path.is_symlink():
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != uid:
         message = f"{str(path)!r} is not a directory of user {uid}"
+        raise PermissionError(message)
+    if hasattr(os, "getuid") and status.st_mode & 0o077:
+        message = f"{str(path)!r} is open to other users; chmod 700 it or remove it"
         raise PermissionError(message)
     return path

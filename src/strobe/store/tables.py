@@ -16,6 +16,7 @@ import polars as pl
 
 from strobe.errors import FormatError
 from strobe.model.tables import TABLES
+from strobe.store import files
 from strobe.store.parquet import ColumnType
 
 _STORED_AS = {"self_ns": "covered_ns", "parent": "parent_distance"}
@@ -53,7 +54,9 @@ def scan(directory: Path, table: str) -> pl.LazyFrame:
     A column that did not exist when the recording was made is null, such a table has no rows.
     """
     path = file_path(directory, table)
-    if not path.is_file():
+    for problem in files.strange([path]):
+        raise FormatError(path, table, problem)
+    if not files.is_regular(path):
         if table in _NOT_IN_THE_FIRST:
             return empty(table).lazy()
         raise FormatError(path, table, "this table is missing from the recording")
@@ -74,7 +77,7 @@ def _source(path: Path) -> Path | io.BytesIO:
     try:
         os.fspath(path).encode()
     except UnicodeEncodeError:
-        return io.BytesIO(path.read_bytes())
+        return io.BytesIO(files.read_bytes(path))
     return path
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -52,41 +51,14 @@ def test_what_was_deleted_after_it_was_found_is_left_out(tmp_path: Path) -> None
     assert [row["path"] for row in inventory.describe(found)] == [str(second)]
 
 
-def test_references_and_links_that_have_gone_count_as_none(tmp_path: Path) -> None:
-    log = record(tmp_path) / places.LOG
-    finalize(log.parent)
-    for folder in (places.REFS, places.LINKS):
-        (log / folder).mkdir(parents=True, exist_ok=True)
-        (log / folder / "gone").symlink_to(tmp_path / "nowhere")  # listed, but not to be read
+def test_a_deletion_that_was_cut_short_is_known_by_its_manifest(tmp_path: Path) -> None:
+    recording = record(tmp_path)
+    finalize(recording)
+    left = recording.rename(recording.with_name(recording.name + places.DELETED))
+    (tmp_path / f"mine{places.DELETED}").mkdir()
+    (tmp_path / f"linked{places.DELETED}").symlink_to(left)
 
-    assert not places.is_needed(log)
-    assert list(places.linked_logs(log)) == [log]
-    assert places.release_log(log)
-
-
-def test_a_reference_that_is_being_written_counts(tmp_path: Path) -> None:
-    log = tmp_path / places.LOG
-    (log / places.REFS).mkdir(parents=True)
-    (log / places.REFS / "new").touch()
-
-    assert places.is_needed(log)
-
-
-def test_a_log_goes_with_the_last_recording_that_needed_it(tmp_path: Path) -> None:
-    with strobe.Profiler(output=tmp_path) as first, strobe.Profiler(output=tmp_path) as second:
-        pass
-    owner, sharer = first.recording.path, second.recording.path
-    finalize(owner)
-    with places.locked(sharer):  # the finalizer may have been here, and comes no more
-        shutil.rmtree(sharer / places.TABLES, ignore_errors=True)
-        (owner / places.LOG / places.REFS).mkdir(parents=True, exist_ok=True)
-        (owner / places.LOG / places.REFS / "sharer").write_text(str(sharer))
-
-        assert not places.remove_recording(owner, wait=True)
-
-    assert places.remove_recording(sharer, wait=True)
-    assert not (owner / places.LOG).exists()
-    assert places.remove_recording(owner, wait=True)
+    assert places.find_deleted(tmp_path) == [left]
 
 
 def test_a_deletion_that_was_cut_short_hides_the_recording_and_is_finished(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from strobe.store import layout
 # names without end must not grow without end.
 MOST_STRINGS = 131072
 MOST_BYTES = 16 << 20
+_WORD = (1 << 64) - 1
 
 
 def _process_start() -> int:
@@ -47,6 +48,12 @@ def _host() -> str:
     return "".join(plain)
 
 
+def _identify(directory: str) -> tuple[int, int]:
+    """Return what tells a directory from all others of this host, whatever its name."""
+    status = Path(directory).stat()
+    return status.st_dev & _WORD, status.st_ino & _WORD
+
+
 class Log:
     """One process's part of a chunk log. Raises OSError when its files cannot be made.
 
@@ -62,6 +69,8 @@ class Log:
         self.lock = lock
         self.keep_rings = not is_network(directory)
         self.max_log_bytes = self.max_ring_bytes = 0  # no limit
+        self.recording = 0  # the id of the recording whose log this is
+        self.place = _identify(directory)
         self.rings: list[Ring] = []
         self.next_ring = 0
         self.strings: dict[str, int] = {}
@@ -77,6 +86,13 @@ class Log:
             f'"recorder": "Python", "version": {layout.FORMAT_VERSION}}}'
         )
         self.define(layout.DEFINE_PROCESS, 0, process.encode())
+
+    def has_directory(self) -> bool:
+        """Say whether the directory is where it was: nobody looks for the rings of a lost one."""
+        try:
+            return _identify(str(Path(self.prefix).parent)) == self.place
+        except OSError:
+            return False
 
     def define(self, kind: int, number: int, data: bytes) -> bool:
         """Return False when it could not be written; the loss is counted."""
@@ -145,7 +161,7 @@ class Log:
                 self.define(layout.DEFINE_NOTE, 0, note.encode())
                 return None
             self.next_ring = number + 1
-            memory = map_ring(f"{self.prefix}.{number}.ring", self.keep_rings)
+            memory = map_ring(self, number)
             ring = Ring(self, number, memory or map_private(), memory is None)
             if memory is None:
                 note = (

@@ -105,7 +105,7 @@ class Recorder:
                 log = self.log = Log(directory, self.serial, generation, self.lock)
                 if self.page is not None:
                     bounds = layout.BOUNDS.unpack_from(self.page, layout.BOUNDS_OFFSET)
-                    log.max_log_bytes, log.max_ring_bytes = bounds
+                    log.max_log_bytes, log.max_ring_bytes, log.recording = bounds
             ring = log.new_ring()
             if ring is None:
                 return None
@@ -147,11 +147,13 @@ class Recorder:
         counter: bool = False,
         max_log_bytes: int = 0,
         max_ring_bytes: int = 0,
+        recording: int = 0,
         /,
     ) -> None:
         """Record into the directory, here and in the children that share the control page.
 
-        There is no `counter` here (HAS_COUNTER): times are always of the monotonic clock.
+        `recording` is its id: it names ring files that lie elsewhere. There is no `counter` here
+        (HAS_COUNTER): times are always of the monotonic clock.
         """
         del counter
         encoded = os.fsencode(directory)
@@ -166,7 +168,8 @@ class Recorder:
             raise _error(errno.EBUSY, os.fsdecode(encoded))
         end = layout.DIRECTORY_OFFSET + len(encoded) + 1
         page[layout.DIRECTORY_OFFSET : end] = encoded + b"\0"
-        layout.BOUNDS.pack_into(page, layout.BOUNDS_OFFSET, max_log_bytes, max_ring_bytes)
+        bounds = (max_log_bytes, max_ring_bytes, recording)
+        layout.BOUNDS.pack_into(page, layout.BOUNDS_OFFSET, *bounds)
         control[GENERATION] = generation + 1
         try:
             # The caller gets the error, if there is one, not the first span.

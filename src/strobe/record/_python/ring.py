@@ -73,28 +73,24 @@ def _map_file(path: str) -> mmap.mmap | None:
         os.close(fd)
 
 
-def _map_elsewhere(directory: str, link: str) -> mmap.mmap | None:
-    """Elsewhere on this host, with a link in the log's directory that leads the reader there."""
-    path = Path(directory).absolute() / f"strobe-{Path(link).name}"
-    memory = _map_file(str(path))
-    if memory is None:
-        return None
-    try:
-        Path(link).symlink_to(path)
-    except OSError as error:
-        path.unlink()
-        give_back(error)
-        return None
+def _map_elsewhere(log: Log, directory: str, number: int) -> mmap.mmap | None:
+    """Elsewhere on this host, under a name that follows from the recording's id."""
+    name = f"strobe-{log.recording:016x}-{Path(log.prefix).name}.{number}.ring"
+    memory = _map_file(str(Path(directory) / name))
+    if memory is not None:
+        log.define(layout.DEFINE_RING, number, os.fsencode(directory))
     return memory
 
 
-def map_ring(path: str, keep: bool) -> mmap.mmap | None:
+def map_ring(log: Log, number: int) -> mmap.mmap | None:
     """Return the mapped file of a ring, or None where no file is to be had."""
-    return (
-        (_map_file(path) if keep else None)
-        or _map_elsewhere(os.environ.get("TMPDIR") or "/tmp", path)
-        or _map_elsewhere("/dev/shm", path)
-    )
+    memory = _map_file(f"{log.prefix}.{number}.ring") if log.keep_rings else None
+    if memory is not None or not log.has_directory():
+        return memory
+    temporary = os.environ.get("TMPDIR", "")
+    return _map_elsewhere(
+        log, temporary if temporary.startswith("/") else "/tmp", number
+    ) or _map_elsewhere(log, "/dev/shm", number)
 
 
 def map_private() -> mmap.mmap:
@@ -164,6 +160,7 @@ class Ring:
         _HEADER.pack_into(
             self.memory, 4, layout.FORMAT_VERSION, self.number, capacity, slots, os.getpid()
         )
+        layout.RING_LOG.pack_into(self.memory, layout.LOG_OFFSET, *self.log.place)
         # Last: a reader passes over a ring whose maker was killed before this line.
         self.memory[0:4] = layout.RING_MAGIC.to_bytes(4, "little")
 

@@ -319,7 +319,7 @@ def _make(run: Run, tree: Tree, places: Mapping[File, list[Path]]) -> set[File]:
 
 def _duplicate(file: Path, path: Path) -> None:
     """Make the path one more name of a file, which takes no room, or a copy."""
-    with replacing(path) as part:
+    with replacing(path, through_links=False) as part:
         try:
             os.link(file, part)
         except OSError:  # there may be no links here
@@ -328,5 +328,5 @@ def _duplicate(file: Path, path: Path) -> None:
 
 def _put(path: Path, content: str | bytes) -> None:
     """Write it whole."""
-    with replacing(path) as part:
+    with replacing(path, through_links=False) as part:
         part.write_bytes(content.encode() if isinstance(content, str) else content)

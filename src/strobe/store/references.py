@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logs that more than one recording needs: who refers to whom, and when a log may go.
+
+Profilers that overlap share the log of the first. A child process that opens a profiler of its own
+has a log of its own, whose records are also its parent's.
+
+<sharer>/strobe.json    log: "../<owner>/log"          <owner>/log/refs/<sharer's id>: "../<sharer>"
+<parent>/log/links/<n>: "../<child>/log"               <child>/log/refs/<n>: "../<parent>/log"
+
+Every path is relative to the recording that it is in, so that recordings may be moved together. A
+recording may come from anybody, so another log is read only where both sides name the same
+reference, and deleted only where its own recording is complete and none of its references stands.
+Whoever made a reference takes it back; one whose maker is nowhere to be found still stands, because
+it may have been moved.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from strobe.errors import FormatError
+from strobe.store import files, manifest, rings
+from strobe.store.manifest import Manifest
+
+LOG = "log"
+REFS = "refs"
+LINKS = "links"
+TABLES = "tables"
+
+_MOST_BYTES = 4096
+"""No path is longer."""
+
+
+@dataclass(frozen=True)
+class Logs:
+    """The logs that a recording is made from, and a sentence for each that is missing."""
+
+    found: list[Path] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+
+def make_log(recording: Path) -> Path:
+    """Make the log of a new recording; raises OSError."""
+    log = recording / LOG
+    (log / REFS).mkdir(parents=True)
+    (log / LINKS).mkdir()
+    return log
+
+
+def share_log(log: Path, recording: Path, recording_id: str) -> None:
+    """Note in a log that another recording needs it too; raises OSError."""
+    _write_name(log / REFS / recording_id, recording, log.parent)
+
+
+def link_log(log: Path, *, into: Path, number: str) -> None:
+    """Make a log a part of another one: that of a child process, of its parent's. Raises OSError.
+
+    The reference comes first: a child that is killed in between loses nothing.
+    """
+    _write_name(log / REFS / number, into, log.parent)
+    _write_name(into / LINKS / number, log, into.parent)
+
+
+def name_log(log: Path, recording: Path) -> str:
+    """Return how a recording's manifest names its log."""
+    return os.path.relpath(os.path.realpath(log), os.path.realpath(recording))
+
+
+def _write_name(file: Path, target: Path, recording: Path) -> None:
+    name = os.path.relpath(os.path.realpath(target), os.path.realpath(recording))
+    files.write_whole(file, os.fsencode(name))
+
+
+def find_logs(recording: Path, content: Manifest) -> Logs:
+    """Return the recording's log and those that belong to it."""
+    own = find_log(recording, content)
+    if own is None:
+        return Logs(missing=[_lost_log(recording, content)])
+    logs = Logs()
+    waiting = [own]
+    while waiting:
+        log = waiting.pop()
+        if log in logs.found:
+            continue
+        logs.found.append(log)
+        listed = [*files.list_folder(log), *files.list_folder(log / LINKS)]
+        logs.missing.extend(files.strange(listed))
+        for number, name in _names(log / LINKS):
+            linked = _find_linked(log, number, name)
+            if linked is not None:
+                waiting.append(linked)
+            else:
+                logs.missing.append(
+                    f"the log of a child process is missing: {name!r} is not there; move the two "
+                    "together"
+                )
+    return logs
+
+
+def find_log(recording: Path, content: Manifest) -> Path | None:
+    """Return the recording's log, its own or the one it shared; None if it is not there."""
+    if content.log == LOG:
+        log = recording / LOG
+        return log if files.is_folder(log) else None
+    shared = _resolve_log(recording, content.log)
+    if shared is None or not files.is_regular(shared / REFS / content.id):
+        return None
+    return shared
+
+
+def _lost_log(recording: Path, content: Manifest) -> str:
+    if content.log != LOG:
+        return (
+            f"the log is missing: it was shared with another recording, as {content.log!r}, and "
+            "is not there; move the two together"
+        )
+    return next(files.strange([recording / LOG]), "the log is missing")
+
+
+def _resolve_log(recording: Path, name: str) -> Path | None:
+    """Return the log of another recording that is named relative to this one, if it is there."""
+    path = _resolve(recording, name)
+    if path is None or path.name != LOG or not files.is_folder(path.parent):
+        return None
+    return path if files.is_folder(path) else None
+
+
+def _resolve(recording: Path, name: str) -> Path | None:
+    if not name or "\0" in name or Path(name).is_absolute():
+        return None
+    return Path(os.path.normpath(Path(os.path.realpath(recording)) / name))
+
+
+def is_needed(log: Path, *, elsewhere: bool = True) -> bool:
+    """Say whether another recording, or another log, still needs this log.
+
+    `elsewhere`: whether one that is not where the reference says may still be somewhere.
+    """
+    return any(
+        _stands(log, number, name, elsewhere=elsewhere) for number, name in _names(log / REFS)
+    )
+
+
+def _stands(log: Path, number: str, name: str, *, elsewhere: bool) -> bool:
+    log_path = Path(os.path.realpath(log))
+    maker = _resolve(log.parent, name)
+    if maker is None or not files.is_folder(maker):
+        return elsewhere
+    if maker.name == LOG:
+        return files.is_regular(maker / LINKS / number)
+    try:
+        content = manifest.read(maker)
+    except FormatError:
+        return True  # it is being made, or is damaged and may be mended
+    shares = content.id == number and _resolve(maker, content.log) == log_path
+    return shares and not files.is_folder(maker / TABLES)
+
+
+def release(recording: Path, content: Manifest) -> None:
+    """Delete the log of a recording that is complete or being deleted, unless somebody needs it.
+
+    Of a log that it shared, it takes back its reference.
+    """
+    log = find_log(recording, content)
+    if log is None:
+        return
+    if content.log != LOG:
+        with contextlib.suppress(OSError):
+            (log / REFS / content.id).unlink()
+    release_log(log)
+
+
+def release_log(log: Path) -> None:
+    """Delete a log whose recording is complete and which nobody needs, then those linked to it."""
+    recording = log.parent
+    is_complete = files.is_folder(recording / TABLES) and files.is_regular(
+        recording / manifest.FILE_NAME
+    )
+    if is_complete and not is_needed(log):
+        remove_log(log)
+
+
+def remove_log(log: Path, recording_id: str | None = None) -> None:
+    """Delete a log, its rings that are elsewhere, and the logs linked to it that only it needed.
+
+    `recording_id` is that in the manifest beside the log, unless given.
+    """
+    if not files.is_folder(log):
+        return
+    linked = list(_linked(log))
+    rings.remove_elsewhere(log, recording_id)
+    shutil.rmtree(log, ignore_errors=True)
+    for other, number in linked:
+        with contextlib.suppress(OSError):
+            (other / REFS / number).unlink()
+        release_log(other)
+
+
+def discard_log(log: Path, recording_id: str) -> None:
+    """Delete the log of a recording that could not be started, and what links to it."""
+    for number, name in _names(log / REFS):
+        parent = _resolve_log(log.parent, name)
+        if parent is not None:
+            with contextlib.suppress(OSError):
+                (parent / LINKS / number).unlink()
+    remove_log(log, recording_id)
+
+
+def _linked(log: Path) -> Iterator[tuple[Path, str]]:
+    for number, name in _names(log / LINKS):
+        linked = _find_linked(log, number, name)
+        if linked is not None:
+            yield linked, number
+
+
+def _find_linked(log: Path, number: str, name: str) -> Path | None:
+    linked = _resolve_log(log.parent, name)
+    return linked if linked and files.is_regular(linked / REFS / number) else None
+
+
+def _names(folder: Path) -> list[tuple[str, str]]:
+    """Return the files of a folder and what they name."""
+    names = []
+    for file in files.list_folder(folder):
+        if file.suffix == files.PART:
+            continue  # being written, or left by one who was killed
+        with contextlib.suppress(OSError), files.open_regular(file) as content:
+            names.append((file.name, os.fsdecode(content.read(_MOST_BYTES))))
+    return names
