@@ -47,7 +47,7 @@ static void retire_ring(Ring *ring) {
   Log *log = ring->log;
   pthread_mutex_lock(&log->write_lock);
   // A child that follows the control page gets here without anyone having closed its log.
-  if (ring->anonymous) log_write_chunk(log, ring);
+  if (ring->anonymous || ring->elsewhere) log_write_chunk(log, ring);
   for (Ring **link = &log->rings; *link; link = &(*link)->next) {
     if (*link != ring) continue;
     *link = ring->next;
@@ -83,7 +83,7 @@ static void close_log(void) {
   for (Ring *ring = log->rings; ring; ring = ring->next) {
     // Another control page may come to the same generation.
     atomic_store_explicit(&ring->generation, 0, memory_order_relaxed);
-    if (ring->anonymous) log_write_chunk(log, ring);
+    if (ring->anonymous || ring->elsewhere) log_write_chunk(log, ring);
   }
   pthread_mutex_unlock(&log->write_lock);
   unreference(log);

@@ -72,18 +72,19 @@ static void *map_elsewhere(Log *log, const char *directory, uint32_t number) {
   return map;
 }
 
-static void *map_ring(Log *log, uint32_t number, bool *anonymous) {
+static void *map_ring(Log *log, uint32_t number, Ring *ring) {
   char path[sizeof log->prefix + 32];
   snprintf(path, sizeof path, "%s.%u.ring", log->prefix, number);
-  *anonymous = false;
   const char *tmp = getenv("TMPDIR");
   void *map = log->keep_rings ? map_file(path) : NULL;
-  if (map == NULL && has_directory(log)) {
+  if (map != NULL) return map;
+  if (has_directory(log)) {
     map = map_elsewhere(log, tmp && *tmp == '/' ? tmp : "/tmp", number);
     if (map == NULL) map = map_elsewhere(log, "/dev/shm", number);
   }
+  ring->elsewhere = map != NULL;
   if (map != NULL) return map;
-  *anonymous = true;
+  ring->anonymous = true;
   map = mmap(NULL, kMapBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   return map == MAP_FAILED ? NULL : map;
 }
@@ -104,7 +105,7 @@ Ring *ring_create(Log *log) {
   Ring *ring = calloc(1, sizeof *ring);
   if (ring == NULL) return NULL;
   uint32_t number = log->next_ring++;
-  char *map = map_ring(log, number, &ring->anonymous);
+  char *map = map_ring(log, number, ring);
   if (map == NULL) {
     free(ring);
     return NULL;

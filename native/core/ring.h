@@ -45,6 +45,7 @@ struct Ring {
   Ring *next;
   bool orphan;     // its thread has ended: the next new thread takes it
   bool anonymous;  // not in a file: gone with the process
+  bool elsewhere;  // in a file outside of the log's directory: lost if that is moved
   bool lane_known;
   bool lane_named;  // by Python, which knows more of a thread than the system does
   bool base_lane_known;

@@ -26,6 +26,7 @@ import strobe
 from programs import Program, command, count
 
 SPANS = 200
+KILLED = "the program ended without stop(): the recording ends with its last record"
 SECONDS = 120
 """After this, opening it hangs."""
 
@@ -336,23 +337,23 @@ def test_a_crafted_recording_does_not_take_the_ring_of_another(
     program: Program, tmp_path: Path
 ) -> None:
     """It has the id and the files of one whose ring lies in the temporary folder."""
-    original = record_with_ring_elsewhere(program, tmp_path)
+    original = record_with_ring_elsewhere(program, tmp_path, killed=True)
     (ring,) = (tmp_path / "tmp").glob("strobe-*.ring")
     copy = Path(shutil.copytree(original, tmp_path / "copy"))
 
     with temporary_folder(tmp_path / "tmp"):
-        assert look(copy) == {"spans": SPANS, "note": ""}
+        assert look(copy) == {"spans": SPANS, "note": KILLED}
         assert (copy / "tables").is_dir()
         assert not (copy / "log").exists()
         assert ring.exists()
-        assert look(original) == {"spans": SPANS, "note": ""}
+        assert look(original) == {"spans": SPANS, "note": KILLED}
     assert not ring.exists()
 
 
 def test_a_ring_of_somebody_else_is_not_read(program: Program, tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can give a file away")
-    recording = record_with_ring_elsewhere(program, tmp_path)
+    recording = record_with_ring_elsewhere(program, tmp_path, killed=True)
     (ring,) = (tmp_path / "tmp").glob("strobe-*.ring")
     os.chown(ring, 12345, 12345)
 
@@ -365,22 +366,25 @@ def test_a_ring_of_somebody_else_is_not_read(program: Program, tmp_path: Path) -
     assert not (recording / "tables").exists()
 
 
-def test_a_ring_that_is_not_found_costs_no_log(program: Program, tmp_path: Path) -> None:
-    recording = record_with_ring_elsewhere(program, tmp_path)
+@pytest.mark.parametrize("killed", [True, False], ids=["killed", "stopped"])
+def test_a_ring_that_is_not_found_costs_no_log(
+    program: Program, tmp_path: Path, killed: bool
+) -> None:
+    recording = record_with_ring_elsewhere(program, tmp_path, killed=killed)
     ring = next((tmp_path / "tmp").glob("strobe-*.ring"))
     before = sorted(path.name for path in (recording / "log").iterdir())
 
     found = look(recording)  # in an environment where nothing says where it is
 
-    assert found["spans"] == 0
+    assert found["spans"] == (0 if killed else SPANS)  # stop() leaves nothing in such a ring alone
     assert "ring 0 of" in found["note"]
     assert sorted(path.name for path in (recording / "log").iterdir()) == before
     with temporary_folder(tmp_path / "tmp"):
-        assert look(recording) == {"spans": SPANS, "note": ""}
+        assert look(recording) == {"spans": SPANS, "note": KILLED if killed else ""}
     assert not ring.exists()
 
 
-def record_with_ring_elsewhere(program: Program, tmp_path: Path) -> Path:
+def record_with_ring_elsewhere(program: Program, tmp_path: Path, *, killed: bool) -> Path:
     """Record where a ring file does not fit, so that it is in the temporary folder."""
     if os.geteuid() != 0:
         pytest.skip("only root can mount a small disk")
@@ -395,6 +399,7 @@ def record_with_ring_elsewhere(program: Program, tmp_path: Path) -> Path:
             with strobe.Profiler(output={str(disk)!r}):
                 for i in range({SPANS}):
                     with strobe.span("s"): pass
+                if {killed}: os._exit(0)
             """,
             env={"TMPDIR": str(tmp_path / "tmp")},
         )

@@ -147,7 +147,8 @@ def _missing_rings(
     }
     made_since = rings.find_elsewhere(directory) if lost else {}  # by a program that still runs
     return [
-        f"ring {number} of {log.prefix} is missing: the recorder put it into {folder!r}"
+        f"ring {number} of {log.prefix} is missing: the recorder put it into {folder!r}, and it is "
+        "not among this user's files in the temporary folders"
         for number, folder in lost.items()
         if (log.prefix, number) not in made_since
     ]

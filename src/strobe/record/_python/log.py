@@ -161,8 +161,9 @@ class Log:
                 self.define(layout.DEFINE_NOTE, 0, note.encode())
                 return None
             self.next_ring = number + 1
-            memory = map_ring(self, number)
+            memory, elsewhere = map_ring(self, number)
             ring = Ring(self, number, memory or map_private(), memory is None)
+            ring.elsewhere = elsewhere
             if memory is None:
                 note = (
                     f"ring {number} is in private memory: if the process ends without stop(), "
@@ -218,7 +219,7 @@ class Log:
             rings, self.rings = self.rings, []
             for ring in rings:
                 ring.generation = -1
-                if ring.anonymous:
+                if ring.anonymous or ring.elsewhere:
                     self.write_chunk(ring)
 
     def leave_to_parent(self) -> None:

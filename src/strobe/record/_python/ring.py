@@ -82,15 +82,15 @@ def _map_elsewhere(log: Log, directory: str, number: int) -> mmap.mmap | None:
     return memory
 
 
-def map_ring(log: Log, number: int) -> mmap.mmap | None:
-    """Return the mapped file of a ring, or None where no file is to be had."""
+def map_ring(log: Log, number: int) -> tuple[mmap.mmap | None, bool]:
+    """Return the mapped file of a ring, None where none can be made, and if it lies elsewhere."""
     memory = _map_file(f"{log.prefix}.{number}.ring") if log.keep_rings else None
     if memory is not None or not log.has_directory():
-        return memory
+        return memory, False
     temporary = os.environ.get("TMPDIR", "")
-    return _map_elsewhere(
-        log, temporary if temporary.startswith("/") else "/tmp", number
-    ) or _map_elsewhere(log, "/dev/shm", number)
+    first = temporary if temporary.startswith("/") else "/tmp"
+    memory = _map_elsewhere(log, first, number) or _map_elsewhere(log, "/dev/shm", number)
+    return memory, memory is not None
 
 
 def map_private() -> mmap.mmap:
@@ -109,6 +109,7 @@ class Ring:
     __slots__ = (
         "anonymous",
         "contexts",
+        "elsewhere",
         "free",
         "generation",
         "head",
@@ -143,6 +144,7 @@ class Ring:
         self.strings = log.strings
         self.number = number
         self.anonymous = anonymous
+        self.elsewhere = False  # in a file outside of the log's directory: lost if that is moved
         self.limit = UNSAFE if anonymous else layout.RING_RECORDS - SPARE
         self.orphan = False
         self.writing = False
