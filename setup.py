@@ -33,7 +33,7 @@ def extensions() -> list[Extension]:
             extra_link_args=["-pthread"],
         ),
         Extension(
-            "strobe.analysis._kernels",
+            "strobe.model._kernels",
             ["native/kernels.c"],
             include_dirs=["native", "native/core"],
             depends=headers,

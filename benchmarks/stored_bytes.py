@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from strobe.analysis.nesting import nest
+from strobe.model.nesting import nest
 from strobe.store.parquet import ROW_GROUP_ROWS, TableWriter
 from strobe.store.tables import file_schema
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Hot loops of strobe.analysis: what polars cannot say in one pass. Knows columns, not tables.
-// The Python twin is src/strobe/analysis/_nesting_python.py.
+// The Python twin is src/strobe/model/_nesting_python.py.
 
 #include "stateless.h"
 
@@ -476,7 +476,7 @@ static PyMethodDef kMethods[] = {
 static struct PyModuleDef kModule = {
     .m_base = PyModuleDef_HEAD_INIT,
     .m_name = "_kernels",
-    .m_doc = "Hot loops over span columns; the Python twin is strobe.analysis._nesting_python.",
+    .m_doc = "Hot loops over span columns; the Python twin is strobe.model._nesting_python.",
     .m_size = 0,
     .m_methods = kMethods,
     .m_slots = kStatelessSlots,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from strobe.analysis.nesting import nest
+from strobe.model.nesting import nest
 from strobe.model.tables import TABLES
 from strobe.store.parquet import TableWriter
 from strobe.store.tables import file_path, file_schema

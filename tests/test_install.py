@@ -15,7 +15,7 @@ from strobe._version import __version__
 
 EXTENSIONS = [
     "strobe.record._core",
-    "strobe.analysis._kernels",
+    "strobe.model._kernels",
     "strobe.exporters._writers",
     "strobe.importers._json",
     "strobe.importers._wire",

@@ -13,11 +13,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-from strobe.analysis.ancestors import innermost, is_inside
-from strobe.analysis.nesting import nest
 from strobe.analysis.phase_times import phase_times
 from strobe.analysis.phases import phases
 from strobe.analysis.steps import derived_steps
+from strobe.model.ancestors import innermost, is_inside
+from strobe.model.nesting import nest
 
 pytestmark = pytest.mark.torch
 

@@ -307,7 +307,7 @@ def test_who_interrupts_the_wait_at_the_end_of_a_round_has_the_round(
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("strobe.sources.manager.settle", interrupt)
+    monkeypatch.setattr("strobe.sources.active.settle", interrupt)
     schedule = strobe.schedule(wait=0, warmup=0, active=1)
     profiler = strobe.Profiler(output=tmp_path, schedule=schedule)
     profiler.start()

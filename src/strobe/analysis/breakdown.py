@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from strobe.analysis import nesting
+from strobe.model import nesting
 
 REST = "(rest)"
 

@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from strobe.analysis.nesting import nest, number_paths
-
-Ints = NDArray[np.int64]
+from strobe.model.arrays import Int32, Int64
+from strobe.model.nesting import nest, number_paths
 
 MOST_DEPTH = 1000
 DEEPER = "(deeper)"
@@ -132,7 +130,7 @@ def _of_samples(
     return _nodes(path[seen], outer, last, weight, 0, labels)
 
 
-def _merged_lanes(threads: pl.DataFrame, lanes: pl.Series) -> tuple[NDArray[np.int32], list[str]]:
+def _merged_lanes(threads: pl.DataFrame, lanes: pl.Series) -> tuple[Int32, list[str]]:
     """Return each row's thread and context as a number, and the threads' names by that number."""
     names: dict[tuple[Any, ...], int] = {}
     owners: list[str] = []
@@ -165,7 +163,7 @@ class _Labels:
     def of_frame(self, frame: int) -> int:
         return self.add(*self._frames[frame], "python")
 
-    def of_spans(self, spans: pl.DataFrame, stacks: pl.DataFrame) -> NDArray[np.int32]:
+    def of_spans(self, spans: pl.DataFrame, stacks: pl.DataFrame) -> Int32:
         """Return the number of each span's label: a call is called by its frame."""
         is_call = (spans["category"].cast(pl.String) == "python").to_numpy()
         codes = np.zeros(spans.height, np.int32)
@@ -185,7 +183,7 @@ class _Labels:
         codes[~is_call] = np.array(number_of, np.int32)[places]
         return codes
 
-    def columns(self, last: NDArray[np.int32]) -> dict[str, pl.Series]:
+    def columns(self, last: Int32) -> dict[str, pl.Series]:
         texts = list(self._numbers)
         return {
             name: pl.Series([text[place] for text in texts], dtype=pl.String).gather(last)
@@ -200,7 +198,7 @@ def _where(file: str | None, line: int | None, module: str | None) -> str | None
 
 
 def _nodes(
-    path: Ints, above: Ints, last: NDArray[np.int32], weight: Ints, first: int, labels: _Labels
+    path: Int64, above: Int64, last: Int32, weight: Int64, first: int, labels: _Labels
 ) -> pl.DataFrame:
     """Sum up the rows of each path; those from `first` on are calls."""
     above, last, moved = _cut_deep(above, last, labels)
@@ -232,9 +230,7 @@ def _nodes(
     return kept.with_columns(parent=pl.Series(place).gather(kept["parent"]))
 
 
-def _cut_deep(
-    above: Ints, last: NDArray[np.int32], labels: _Labels
-) -> tuple[Ints, NDArray[np.int32], Ints]:
+def _cut_deep(above: Int64, last: Int32, labels: _Labels) -> tuple[Int64, Int32, Int64]:
     """Return the paths without those that are too deep, and where each path is now."""
     depth: list[int] = []
     moved: list[int] = []

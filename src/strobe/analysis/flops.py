@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from strobe.analysis.ancestors import is_inside
+from strobe.model.ancestors import is_inside
 
 _Shape = Sequence[int]
 _Shapes = Sequence[_Shape]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from strobe.analysis import nesting
+from strobe.model import nesting
 
 SCHEMA = pl.Schema(
     {

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from strobe.model.arrays import Int64
 
 
 def loader_summary(batches: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
@@ -94,12 +93,12 @@ def _starved(batches: pl.DataFrame, steps: pl.DataFrame) -> tuple[int | None, in
     return (waited_ns, step_ns) if step_ns else (None, None)
 
 
-def _bounds(rows: pl.DataFrame, duration: str) -> tuple[Ints, Ints]:
+def _bounds(rows: pl.DataFrame, duration: str) -> tuple[Int64, Int64]:
     start_ns = rows["start_ns"].to_numpy()
     return start_ns, start_ns + rows[duration].to_numpy()
 
 
-def _union(start_ns: Ints, end_ns: Ints) -> tuple[Ints, Ints]:
+def _union(start_ns: Int64, end_ns: Int64) -> tuple[Int64, Int64]:
     """Return intervals that do not overlap and cover the same time."""
     order = np.argsort(start_ns, kind="stable")
     start_ns, reach_ns = start_ns[order], np.maximum.accumulate(end_ns[order])
@@ -108,10 +107,10 @@ def _union(start_ns: Ints, end_ns: Ints) -> tuple[Ints, Ints]:
     return start_ns[first], reach_ns[last]
 
 
-def _time_before(start_ns: Ints, end_ns: Ints, at_ns: Ints) -> Ints:
+def _time_before(start_ns: Int64, end_ns: Int64, at_ns: Int64) -> Int64:
     """Return how much of the intervals, which do not overlap, lies before each time."""
     past = np.append(0, np.cumsum(end_ns - start_ns))
     begun = np.searchsorted(start_ns, at_ns, side="right")
     rest = np.append(end_ns, 0)[begun - 1] - at_ns
-    found: Ints = past[begun] - np.where(begun > 0, np.maximum(rest, 0), 0)
+    found: Int64 = past[begun] - np.where(begun > 0, np.maximum(rest, 0), 0)
     return found

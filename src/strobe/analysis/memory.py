@@ -7,7 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
+
+from strobe.model.arrays import Float64, Int64
 
 
 def peak_allocated(allocations: pl.LazyFrame) -> pl.LazyFrame:
@@ -178,8 +179,8 @@ def held_at_peak(timeline: pl.DataFrame) -> pl.DataFrame:
 
 
 def curve(
-    time_ns: NDArray[np.int64],
-    value: NDArray[np.float64],
+    time_ns: Int64,
+    value: Float64,
     start_ns: int,
     end_ns: int,
     parts: int,

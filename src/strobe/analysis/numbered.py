@@ -10,12 +10,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from strobe.model.arrays import Int64
+
 
 @dataclass(frozen=True)
 class Numbered:
     """A column of texts."""
 
-    number: NDArray[np.int64]
+    number: Int64
     """Of each row: place in `texts`."""
     texts: pl.Series
     """Each text of the column once, null among them."""

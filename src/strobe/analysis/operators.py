@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from strobe.analysis import nesting
+from strobe.model import nesting
 
 SCHEMA = pl.Schema(
     {

@@ -7,17 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from strobe.analysis.ancestors import is_inside
-from strobe.analysis.nesting import nest
 from strobe.analysis.numbered import Numbered, number_texts
 from strobe.analysis.phases import LOADER_PREFIX, OPTIMIZER_PREFIX, ZERO_GRAD_PREFIX
+from strobe.model.ancestors import is_inside
+from strobe.model.arrays import Bool, Int8, Int64
+from strobe.model.nesting import nest
 from strobe.model.paddle import MODEL, ON_DEVICE
 from strobe.model.paddle import TracerEventType as Type
-
-Int64 = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 SPAN_COLUMNS = (
     *("name", "category", "phase", "start_ns", "dur_ns", "tid", "lane", "device", "flops"),
@@ -152,7 +149,7 @@ def _steps(steps: pl.DataFrame, window: tuple[int, int]) -> pl.DataFrame:
 
 def _types(
     spans: pl.DataFrame, name: Numbered, attributes: Numbered, step_lanes: pl.Series
-) -> NDArray[np.int8]:
+) -> Int8:
     """Return the type of each span."""
     category = number_texts(spans["category"])
     by_category = category.texts.replace_strict(
@@ -160,7 +157,7 @@ def _types(
         default=int(Type.UserDefined),
         return_dtype=pl.Int8,
     )
-    types: NDArray[np.int8] = category.spread(by_category)
+    types: Int8 = category.spread(by_category)
     # Other calls of a runtime are a framework's own business, as on a CPU.
     types[(types == Type.CudaRuntime) & spans["correlation"].is_null().to_numpy()] = (
         Type.UserDefined
@@ -191,7 +188,7 @@ def _types(
     return np.where(tells & (says >= 0), says, types)
 
 
-def _blocks(spans: pl.DataFrame, types: NDArray[np.int8], steps: pl.DataFrame) -> pl.DataFrame:
+def _blocks(spans: pl.DataFrame, types: Int8, steps: pl.DataFrame) -> pl.DataFrame:
     """Return an event for each run of a phase that no span is an event of."""
     missing = [word for word, kind in _OF_PHASE.items() if not (types == kind).any()]
     phase = spans["phase"]
@@ -290,7 +287,7 @@ def _places(numbers: Int64, wanted: Int64) -> Int64:
     return found
 
 
-def model_events(types: NDArray[np.int8], parent: Int64) -> Bools:
+def model_events(types: Int8, parent: Int64) -> Bool:
     """Return which rows are a part of a step that is in no other: the model table's."""
     parts = np.isin(types, MODEL)
     return parts & ~is_inside(parts, parent)

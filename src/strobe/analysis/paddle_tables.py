@@ -15,16 +15,13 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from strobe.analysis.ancestors import innermost, is_inside
-from strobe.analysis.intervals import Union
 from strobe.analysis.paddle_events import PaddleEvents, model_events
+from strobe.model.ancestors import innermost, is_inside
+from strobe.model.arrays import Bool, Int8, Int64
+from strobe.model.intervals import Union
 from strobe.model.paddle import MODEL, ON_DEVICE, PROCESS_USE, SYSTEM_USE, SortedKeys
 from strobe.model.paddle import TracerEventType as Type
-
-Int64 = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 _MEASURES = ("total_ns", "avg_ns", "max_ns", "min_ns", "ratio")
 CPU = tuple(f"cpu_{measure}" for measure in _MEASURES)
@@ -91,7 +88,7 @@ def paddle_tables(
 @dataclass(frozen=True)
 class _Columns:
     rows: pl.DataFrame
-    type: NDArray[np.int8]
+    type: Int8
     start_ns: Int64
     end_ns: Int64
     parent: Int64
@@ -102,11 +99,11 @@ class _Columns:
     steps: pl.DataFrame
     total_ns: int
     """Time of the steps, the denominator of most ratios."""
-    is_copy: Bools
-    is_userdefined: Bools
+    is_copy: Bool
+    is_userdefined: Bool
 
     @cached_property
-    def exchanges(self) -> tuple[Bools, Bools, Bools]:
+    def exchanges(self) -> tuple[Bool, Bool, Bool]:
         """What is communication on the host and on devices, and which kernels are not."""
         kernels, names = self.type == Type.Kernel, self.rows["name"]
         operators = self.type == Type.Operator
@@ -139,7 +136,7 @@ class _Columns:
             is_userdefined=(types == Type.PythonUserDefined) & ~copied,
         )
 
-    def union(self, chosen: Bools) -> int:
+    def union(self, chosen: Bool) -> int:
         """Return how long at least one of the chosen events was open during the steps."""
         if not chosen.any():
             return 0
@@ -149,11 +146,11 @@ class _Columns:
         order = np.argsort(start_ns, kind="stable")
         return _union(*mine) + self.total_ns - _union(start_ns[order], end_ns[order])
 
-    def intervals(self, chosen: Bools) -> Union:
+    def intervals(self, chosen: Bool) -> Union:
         """Return when at least one of the chosen events was open."""
         return Union.of(self.start_ns[chosen], self.end_ns[chosen])
 
-    def frame(self, chosen: Bools, *, gpu: Int64 | None = None) -> pl.DataFrame:
+    def frame(self, chosen: Bool, *, gpu: Int64 | None = None) -> pl.DataFrame:
         """Return the chosen events with their times: name, tid, row, cpu_ns, gpu_ns."""
         place = np.flatnonzero(chosen)
         device = self.device_ns if gpu is None else gpu
@@ -164,11 +161,11 @@ class _Columns:
         )
 
 
-def _named(names: pl.Series, words: str) -> Bools:
+def _named(names: pl.Series, words: str) -> Bool:
     """Return which names, of an Enum, hold one of the words; each of them is looked at once."""
     assert isinstance(names.dtype, pl.Enum)
     holds = names.dtype.categories.str.to_lowercase().str.contains(words).to_numpy()
-    found: Bools = holds[names.to_physical().to_numpy()]
+    found: Bool = holds[names.to_physical().to_numpy()]
     return found
 
 
@@ -323,7 +320,7 @@ def _distributed(columns: _Columns) -> pl.DataFrame:
     return pl.DataFrame(values, schema=schema)
 
 
-def _without_device(columns: _Columns, host: Bools) -> Union:
+def _without_device(columns: _Columns, host: Bool) -> Union:
     """Return when operators computed: were open, and did not wait for communication inside them."""
     operators = (columns.type == Type.Operator) & ~host & ~is_inside(host, columns.parent)
     waiting = host & is_inside(operators, columns.parent)
@@ -459,7 +456,7 @@ def _layers(columns: _Columns) -> pl.DataFrame:
     )
 
 
-def _is_one_forward(columns: _Columns, outermost: Int64) -> Bools:
+def _is_one_forward(columns: _Columns, outermost: Int64) -> Bool:
     """Return which events are of the first forward of which flops are known.
 
     It is of one thread and one step, and ends where its outermost layer, or where there are no
@@ -475,7 +472,7 @@ def _is_one_forward(columns: _Columns, outermost: Int64) -> Bools:
     ends_ns = columns.steps["end_ns"].to_numpy()
     ended = np.searchsorted(ends_ns, start_ns[first], side="right")
     same = outermost[(name[outermost] == name[first]) & (thread[outermost] == thread[first])]
-    chosen: Bools = thread == thread[first]
+    chosen: Bool = thread == thread[first]
     for limit_ns in (*ends_ns[ended : ended + 1], *start_ns[same[same > first][:1]]):
         chosen &= start_ns < limit_ns
     for limit_ns in ends_ns[:ended][-1:]:
@@ -483,7 +480,7 @@ def _is_one_forward(columns: _Columns, outermost: Int64) -> Bools:
     return chosen
 
 
-def _details(columns: _Columns, chosen: Bools, owner: Int64, keys: list[str]) -> pl.DataFrame:
+def _details(columns: _Columns, chosen: Bool, owner: Int64, keys: list[str]) -> pl.DataFrame:
     """Return events with the name of the operator that each is in, and of the child, if any."""
     frame = columns.frame(chosen).rename({"tid": "thread"})
     if frame.is_empty():
@@ -544,7 +541,7 @@ def _kernels(columns: _Columns, sorted_by: SortedKeys) -> pl.DataFrame:
     return _in_order(table, sorted_by).select("name", "calls", *GPU)
 
 
-def _named_events(columns: _Columns, chosen: Bools, *, by_thread: bool = False) -> pl.DataFrame:
+def _named_events(columns: _Columns, chosen: Bool, *, by_thread: bool = False) -> pl.DataFrame:
     """One row per name; ratios: of the time of the steps, and of the GPU time in them.
 
     Columns: thread if asked for, name, calls, those of CPU and GPU.

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from strobe.analysis.ancestors import innermost
 from strobe.analysis.phases import BACKWARD, LOADING, NONE, OPTIMIZER, OTHER
+from strobe.model.ancestors import innermost
+from strobe.model.arrays import Bool, Int8, Int64
 from strobe.model.tables import PHASES
 
 TIMES = pl.Schema({"step": pl.Int64, "kind": pl.String, "phase": pl.String, "total_ns": pl.Int64})
@@ -22,8 +22,8 @@ SUMMARY = pl.Schema(
 class _Line(NamedTuple):
     """What a lane does: from time_ns[i] on, up to the next, it is in the phase code[i]."""
 
-    time_ns: NDArray[np.int64]
-    code: NDArray[np.int8]
+    time_ns: Int64
+    code: Int8
 
 
 def phase_times(spans: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
@@ -75,13 +75,13 @@ def phase_summary(times: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _codes(phase: pl.Series) -> NDArray[np.int8]:
+def _codes(phase: pl.Series) -> Int8:
     numbers = phase.cast(pl.String).cast(pl.Enum(PHASES)).to_physical()
-    codes: NDArray[np.int8] = numbers.cast(pl.Int8).fill_null(NONE).to_numpy()
+    codes: Int8 = numbers.cast(pl.Int8).fill_null(NONE).to_numpy()
     return codes
 
 
-def _blocks(spans: pl.DataFrame, code: NDArray[np.int8]) -> pl.DataFrame:
+def _blocks(spans: pl.DataFrame, code: Int8) -> pl.DataFrame:
     """Return the spans with which a phase begins or interrupts another, and which one."""
     parent = spans["parent"].fill_null(-1).to_numpy()
     nearest = np.append(innermost(code != NONE, parent), -1)
@@ -201,12 +201,12 @@ def _split(line: _Line, steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _until(
-    time_ns: NDArray[np.int64],
-    mine: NDArray[np.bool_],
-    past_ns: NDArray[np.int64],
-    bound_ns: NDArray[np.int64],
-) -> NDArray[np.int64]:
+    time_ns: Int64,
+    mine: Bool,
+    past_ns: Int64,
+    bound_ns: Int64,
+) -> Int64:
     """Return how long the phase has gone on in all, up to each bound."""
     now = np.searchsorted(time_ns, bound_ns, side="right") - 1
-    total: NDArray[np.int64] = past_ns[now] + np.where(mine[now], bound_ns - time_ns[now], 0)
+    total: Int64 = past_ns[now] + np.where(mine[now], bound_ns - time_ns[now], 0)
     return total

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from strobe.analysis.ancestors import innermost, is_inside
 from strobe.analysis.words import Words
+from strobe.model.ancestors import innermost, is_inside
+from strobe.model.arrays import Bool, Int8, Int64
 from strobe.model.tables import PHASES
 
 LOADING, FORWARD, BACKWARD, OPTIMIZER, ZERO_GRAD, OTHER = range(len(PHASES))
@@ -25,9 +25,7 @@ _IN_RUNS = ("operator", "communication", "runtime")
 _LAUNCHED = ("kernel", "copy", "communication")
 
 
-def phases(
-    spans: pl.DataFrame, links: pl.DataFrame, unknown: NDArray[np.bool_] | None = None
-) -> pl.Series:
+def phases(spans: pl.DataFrame, links: pl.DataFrame, unknown: Bool | None = None) -> pl.Series:
     """Return the phase of each span, null where it has none.
 
     Some spans say it themselves: those with an attribute `phase` (column `told`), a loader's wait
@@ -80,12 +78,12 @@ def phases(
 class _Columns:
     name: Words
     category: Words
-    lane: NDArray[np.int64]
-    pid: NDArray[np.int64]
-    start_ns: NDArray[np.int64]
-    end_ns: NDArray[np.int64]
-    parent: NDArray[np.int64]
-    told: NDArray[np.int8]
+    lane: Int64
+    pid: Int64
+    start_ns: Int64
+    end_ns: Int64
+    parent: Int64
+    told: Int8
 
     @staticmethod
     def of(spans: pl.DataFrame) -> _Columns:
@@ -101,21 +99,21 @@ class _Columns:
         )
 
 
-def told_codes(spans: pl.DataFrame) -> NDArray[np.int8]:
+def told_codes(spans: pl.DataFrame) -> Int8:
     """Return the phases that spans say of themselves in their attributes, as numbers."""
     if "told" not in spans.columns:
         return np.full(len(spans), NONE, np.int8)
     told = spans["told"].cast(pl.Enum(PHASES)).to_physical().cast(pl.Int8)
-    codes: NDArray[np.int8] = told.fill_null(NONE).to_numpy()
+    codes: Int8 = told.fill_null(NONE).to_numpy()
     return codes
 
 
-def _pairs(links: pl.DataFrame, kind: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _pairs(links: pl.DataFrame, kind: str) -> tuple[Int64, Int64]:
     chosen = links.filter(pl.col("kind").cast(pl.String) == kind)
     return chosen["source"].to_numpy(), chosen["target"].to_numpy()
 
 
-def _of_blocks(columns: _Columns) -> NDArray[np.int8]:
+def _of_blocks(columns: _Columns) -> Int8:
     """Return the phase of what says its phase itself, and of what is inside; NONE for the rest."""
     own = np.full(len(columns.lane), NONE, np.int8)
     own[columns.category.is_one_of("backward")] = BACKWARD
@@ -131,10 +129,10 @@ def _of_blocks(columns: _Columns) -> NDArray[np.int8]:
 
 def _of_runs(
     columns: _Columns,
-    phase: NDArray[np.int8],
-    members: NDArray[np.int64],
-    backward: tuple[NDArray[np.int64], NDArray[np.int64]],
-) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
+    phase: Int8,
+    members: Int64,
+    backward: tuple[Int64, Int64],
+) -> tuple[Int64, Int8]:
     """Return the rows of all runs and their phases.
 
     A run begins after a mark: the begin of a block, or of a backward elsewhere that belongs to the
@@ -175,7 +173,7 @@ def _of_runs(
     return rows, found
 
 
-def _any_of(holds: NDArray[np.bool_], key: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _any_of(holds: Bool, key: Int64) -> Bool:
     """Return, for each row, whether it holds for any row with the same key."""
     found = np.zeros(int(key.max(initial=0)) + 1, bool)
     found[key[holds]] = True
@@ -184,10 +182,10 @@ def _any_of(holds: NDArray[np.bool_], key: NDArray[np.int64]) -> NDArray[np.bool
 
 def _forwards(
     columns: _Columns,
-    phase: NDArray[np.int8],
-    source: NDArray[np.int64],
-    target: NDArray[np.int64],
-) -> NDArray[np.bool_]:
+    phase: Int8,
+    source: Int64,
+    target: Int64,
+) -> Bool:
     """Return which rows have a backward; of those in an optimizer's step, if that has it too."""
     holds = np.zeros(len(phase), bool)
     in_step = phase[source] == OPTIMIZER
@@ -202,10 +200,10 @@ def _forwards(
 
 def _lanes_with_backward(
     columns: _Columns,
-    phase: NDArray[np.int8],
-    source: NDArray[np.int64],
-    target: NDArray[np.int64],
-) -> NDArray[np.bool_]:
+    phase: Int8,
+    source: Int64,
+    target: Int64,
+) -> Bool:
     """Return whether each lane has a backward, its own or one elsewhere that belongs to it."""
     found = np.zeros(int(columns.lane.max()) + 1, bool)
     found[columns.lane[phase == BACKWARD]] = True
@@ -213,7 +211,7 @@ def _lanes_with_backward(
     return found
 
 
-def _workers(columns: _Columns, phase: NDArray[np.int8]) -> NDArray[np.int64]:
+def _workers(columns: _Columns, phase: Int8) -> Int64:
     """Return the processes that load data for others: they fetch, and do not wait for a loader."""
     fetching = columns.pid[columns.category.is_one_of("data_loading")]
     if not len(fetching):
@@ -223,9 +221,7 @@ def _workers(columns: _Columns, phase: NDArray[np.int8]) -> NDArray[np.int64]:
     return np.setdiff1d(fetching, np.concatenate([waiting, training]))
 
 
-def _fill_containers(
-    columns: _Columns, phase: NDArray[np.int8], may_have_one: NDArray[np.bool_]
-) -> None:
+def _fill_containers(columns: _Columns, phase: Int8, may_have_one: Bool) -> None:
     """Give spans without a phase the one that all spans share that begin in them."""
     by_lane = _rows_by_lane(columns.lane)
     found = phase[by_lane]
@@ -247,7 +243,7 @@ def _fill_containers(
     phase[containers] = np.where(kinds == 1, only, NONE)
 
 
-def _rows_by_lane(lane: NDArray[np.int64]) -> NDArray[np.int64]:
+def _rows_by_lane(lane: Int64) -> Int64:
     """Return the rows lane by lane, in a lane as they are."""
     if len(lane) == 0 or (lane == lane[0]).all():
         return np.arange(len(lane))

@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from strobe.analysis import nesting
-from strobe.analysis.intervals import Union
 from strobe.analysis.steps import number_steps
+from strobe.model import nesting
+from strobe.model.intervals import Union
 
 _POINT_TO_POINT = "(?i)send|recv|receive"
 

@@ -8,10 +8,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from strobe.analysis import nesting
-from strobe.analysis.ancestors import is_inside
 from strobe.analysis.breakdown import phase_breakdown
 from strobe.analysis.phases import (
     LOADER_PREFIX,
@@ -21,6 +18,9 @@ from strobe.analysis.phases import (
     told_codes,
 )
 from strobe.analysis.words import Words
+from strobe.model import nesting
+from strobe.model.ancestors import is_inside
+from strobe.model.arrays import Bool, Int64
 
 SPAN_NAME = "step"
 """A program that marks no steps has those of its spans with this name."""
@@ -127,7 +127,7 @@ def number_steps(spans: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def derived_steps(spans: pl.DataFrame, number: NDArray[np.int64] | None = None) -> pl.DataFrame:
+def derived_steps(spans: pl.DataFrame, number: Int64 | None = None) -> pl.DataFrame:
     """Return the steps of a program that marks none, by its annotations, optimizers and loaders.
 
     A step of kind `annotation` is a span of that category with a `number`, which is -1 for all
@@ -187,9 +187,7 @@ def derived_steps(spans: pl.DataFrame, number: NDArray[np.int64] | None = None) 
     return _steps("batch", lane, nothing, nothing, nothing.astype(bool))
 
 
-def _by_annotation(
-    spans: pl.DataFrame, annotated: NDArray[np.bool_], number: NDArray[np.int64]
-) -> pl.DataFrame:
+def _by_annotation(spans: pl.DataFrame, annotated: Bool, number: Int64) -> pl.DataFrame:
     outermost = annotated & ~is_inside(annotated, spans["parent"].fill_null(-1).to_numpy())
     lanes = spans["lane"].to_numpy()
     lane = int(np.bincount(lanes[outermost]).argmax())
@@ -204,9 +202,9 @@ def _by_annotation(
 def _by_optimizer(
     spans: pl.DataFrame,
     lane: int,
-    optimizer: NDArray[np.bool_],
-    loader: NDArray[np.bool_],
-    forward: NDArray[np.bool_],
+    optimizer: Bool,
+    loader: Bool,
+    forward: Bool,
 ) -> pl.DataFrame:
     chosen = np.flatnonzero(optimizer)
     between = slice(chosen[0], chosen[-1])
@@ -221,9 +219,7 @@ def _by_optimizer(
     return _steps("optimizer", lane, start_ns, end_ns, spans["unfinished"].to_numpy()[last])
 
 
-def _by_loader(
-    spans: pl.DataFrame, lane: int, loader: NDArray[np.bool_], idle: NDArray[np.bool_]
-) -> pl.DataFrame:
+def _by_loader(spans: pl.DataFrame, lane: int, loader: Bool, idle: Bool) -> pl.DataFrame:
     """Return the steps by a loader; what begins before a wait ends is the loader's own."""
     chosen = np.flatnonzero(loader)
     start_ns = spans["start_ns"].to_numpy()
@@ -241,9 +237,9 @@ def _by_loader(
 def _steps(
     kind: str,
     lane: int,
-    start_ns: NDArray[np.int64],
-    end_ns: NDArray[np.int64],
-    unfinished: NDArray[np.bool_],
+    start_ns: Int64,
+    end_ns: Int64,
+    unfinished: Bool,
 ) -> pl.DataFrame:
     rows = len(start_ns)
     return pl.DataFrame(

@@ -43,8 +43,8 @@ def doctor(
 
     Example: strobe doctor --build
     """
-    from strobe.analysis import nesting
-    from strobe.sources import manager
+    from strobe.model import nesting
+    from strobe.sources import active
 
     if build:
         _build()
@@ -58,7 +58,7 @@ def doctor(
         "kernels": nesting.KIND,
         **{name: _version(name) for name in ("polars", "numpy", *_FRAMEWORKS)},
         **_try_recording(),
-        "sources": manager.examine(),
+        "sources": active.examine(),
     }
     if as_json:
         typer.echo(json.dumps(facts, indent=1))

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from strobe.exporters._rows import Int32, numbers
+from strobe.exporters._rows import numbers
+from strobe.model.arrays import Int32
 from strobe.store.tables import scan
 
 _LARGEST_REAL = 1 << 22  # Linux gives no larger pid or tid

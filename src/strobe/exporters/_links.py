@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from strobe.exporters._rows import Int32, Int64, Pieces, distinct, numbers
+from strobe.exporters._rows import Pieces, distinct, numbers
+from strobe.model.arrays import Bool, Int32, Int64, UInt8
 from strobe.store.tables import scan
 
 
@@ -21,7 +21,7 @@ class Ends(NamedTuple):
     """The span's row number."""
     link: Int64
     """The link's number, from 1: both of its ends have it, and no other."""
-    is_source: NDArray[np.bool_]
+    is_source: Bool
     kind: Int32
     """Place in `kinds`."""
     kinds: list[str]
@@ -52,7 +52,7 @@ def ends_within(ends: Ends, first: int, count: int) -> Ends:
     return Ends(row, ends.link[some], ends.is_source[some], ends.kind[some], ends.kinds)
 
 
-def insert(bodies: Pieces, items: NDArray[np.uint8], row: Int64, rows: int) -> Pieces:
+def insert(bodies: Pieces, items: UInt8, row: Int64, rows: int) -> Pieces:
     """Return the bodies of `rows` rows, each followed by its items: bytes of one size, by row."""
     given = np.frombuffer(bodies.texts, np.uint8)
     old_at = bodies.at if len(bodies.at) else np.zeros(rows + 1, np.int64)

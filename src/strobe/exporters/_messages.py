@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Int64 = NDArray[np.int64]
+from strobe.model.arrays import Float64, Int64, UInt8
+
 _MOST_BYTES = 10  # of a varint
 _BYTES = 2  # the wire type of what has a length
 _FIXED32 = 5
@@ -23,7 +23,7 @@ _FIXED32 = 5
 class Rows(NamedTuple):
     """The bytes of each row, one after the other."""
 
-    data: NDArray[np.uint8]
+    data: UInt8
     length: Int64
 
     def tobytes(self) -> bytes:
@@ -36,7 +36,7 @@ def varint(number: int, values: Int64) -> Rows:
     return row_by_row([_constant(_key(number, 0), len(values)), _varints(values)])
 
 
-def float32(number: int, values: NDArray[np.float64]) -> Rows:
+def float32(number: int, values: Float64) -> Rows:
     """Return a float field of each row."""
     data = np.ascontiguousarray(values.astype("<f4")).view(np.uint8)
     rows = Rows(data, np.full(len(values), 4))
@@ -46,7 +46,7 @@ def float32(number: int, values: NDArray[np.float64]) -> Rows:
 class Pieces(NamedTuple):
     """Some texts, each of them a field."""
 
-    data: NDArray[np.uint8]
+    data: UInt8
     begin: Int64
     length: Int64
 

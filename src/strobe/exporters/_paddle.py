@@ -17,7 +17,8 @@ import polars as pl
 
 from strobe.analysis.paddle_events import SPAN_COLUMNS, PaddleEvents, paddle_events
 from strobe.exporters._lanes import Lanes, read_lanes
-from strobe.exporters._rows import Int64, read_metadata, read_number
+from strobe.exporters._rows import read_metadata, read_number
+from strobe.model.arrays import Int64
 from strobe.model.paddle import PROCESS_USE, SYSTEM_USE
 from strobe.model.paddle import TracerMemEventType as Memory
 from strobe.store.tables import scan

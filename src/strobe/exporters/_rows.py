@@ -8,19 +8,16 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from strobe.exporters._writing import writers
+from strobe.model.arrays import Int32, Int64, Places
 from strobe.model.tables import TABLES
 from strobe.store.parquet import ROW_GROUP_ROWS
 from strobe.store.tables import empty, scan
-
-Int32: TypeAlias = NDArray[np.int32]
-Int64: TypeAlias = NDArray[np.int64]
 
 # Columns for which the foreign formats have no place of their own.
 _EXTRA = ("phase", "module", "device", "stream", "correlation", "sequence", "flops")
@@ -156,7 +153,7 @@ def combine(first: Int32, second: Int32, seconds: int) -> tuple[Int32, list[tupl
     return codes.astype(np.int32), [divmod(pair, seconds) for pair in used.tolist()]
 
 
-def _used(values: Int64) -> tuple[Int64, NDArray[np.intp]]:
+def _used(values: Int64) -> tuple[Int64, Places]:
     room = int(values.max(initial=0)) + 1
     if room > 1 << 22:
         used, codes = np.unique(values, return_inverse=True)

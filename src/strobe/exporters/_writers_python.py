@@ -14,11 +14,10 @@ from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+
+from strobe.model.arrays import Int32, Int64
 
 _Bytes: TypeAlias = bytes | bytearray | memoryview
-_Int32: TypeAlias = NDArray[np.int32]
-_Int64: TypeAlias = NDArray[np.int64]
 _Pieces: TypeAlias = Callable[[int], bytes]
 
 TURN = struct.Struct("=qii")
@@ -31,17 +30,17 @@ _PACKET_GLUE = 3 + 3 * 10
 
 def chrome_events(
     out: bytearray,
-    head: _Int32,
+    head: Int32,
     heads: _Bytes,
-    heads_at: _Int64,
-    start_ns: _Int64,
-    dur_ns: _Int64,
+    heads_at: Int64,
+    start_ns: Int64,
+    dur_ns: Int64,
     between: bytes,
-    track: _Int32,
+    track: Int32,
     tracks: _Bytes,
-    tracks_at: _Int64,
+    tracks_at: Int64,
     arguments: _Bytes,
-    arguments_at: _Int64,
+    arguments_at: Int64,
     first: int,
     /,
 ) -> tuple[int, int]:
@@ -70,13 +69,13 @@ def chrome_events(
 def perfetto_packets(
     out: bytearray,
     turns: _Bytes,
-    head: _Int32,
+    head: Int32,
     heads: _Bytes,
-    heads_at: _Int64,
+    heads_at: Int64,
     tracks: _Bytes,
-    tracks_at: _Int64,
+    tracks_at: Int64,
     bodies: _Bytes,
-    bodies_at: _Int64,
+    bodies_at: Int64,
     tail: bytes,
     first: int,
     /,
@@ -104,7 +103,7 @@ def perfetto_packets(
     return count, used
 
 
-def number_hashes(hashes: _Int64, code: _Int32, first: _Int64, /) -> int:
+def number_hashes(hashes: Int64, code: Int32, first: Int64, /) -> int:
     """Number distinct hashes as they come.
 
     Writes each row's number, and each number's first row; returns how many there are.
@@ -118,7 +117,7 @@ def number_hashes(hashes: _Int64, code: _Int32, first: _Int64, /) -> int:
     return len(rows)
 
 
-def annotate(texts: _Bytes, texts_at: _Int64, /) -> tuple[bytes, bytes]:
+def annotate(texts: _Bytes, texts_at: Int64, /) -> tuple[bytes, bytes]:
     """Return JSON objects as the debug_annotations of TrackEvents: bytes and offsets."""
     text_of = _pieces(texts, texts_at)
     encoded = [_annotate_row(text_of(row)) for row in range(len(texts_at) - 1)]
@@ -138,7 +137,7 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _pieces(texts: _Bytes, at: _Int64) -> _Pieces:
+def _pieces(texts: _Bytes, at: Int64) -> _Pieces:
     def piece(number: int) -> bytes:
         if not 0 <= number < len(at) - 1 or not 0 <= at[number] <= at[number + 1] <= len(texts):
             raise IndexError
@@ -295,7 +294,7 @@ class Tracks:
         self._turns = bytearray()
 
     def place(
-        self, lane: _Int32, start_ns: _Int64, dur_ns: _Int64, track: _Int32, wants_turns: bool, /
+        self, lane: Int32, start_ns: Int64, dur_ns: Int64, track: Int32, wants_turns: bool, /
     ) -> tuple[bytes, bytes]:
         """Write each row's track. Return the turns, if wanted, and the lanes of the tracks made."""
         if (lane < 0).any() or (dur_ns < 0).any() or (np.diff(start_ns) < 0).any():

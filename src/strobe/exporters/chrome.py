@@ -29,8 +29,6 @@ from strobe.exporters._links import Ends, ends_within, read_ends
 from strobe.exporters._rows import (
     SPAN_COLUMNS,
     Batch,
-    Int32,
-    Int64,
     Pieces,
     arguments,
     combine,
@@ -47,6 +45,7 @@ from strobe.exporters._rows import (
 from strobe.exporters._writing import Room, compressed, writers
 from strobe.exporters.files import new_file
 from strobe.exporters.json_events import Events, write_events
+from strobe.model.arrays import Int32, Int64
 from strobe.store.tables import scan
 
 NAME = "chrome"

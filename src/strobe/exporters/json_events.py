@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from strobe.exporters._rows import NO_PIECES, Int32, Int64, Pieces
+from strobe.exporters._rows import NO_PIECES, Pieces
 from strobe.exporters._rows import join as join
 from strobe.exporters._writing import Room as Room
 from strobe.exporters._writing import writers
+from strobe.model.arrays import Int32, Int64
 
 
 class Events(NamedTuple):

@@ -26,9 +26,10 @@ import numpy as np
 import polars as pl
 
 from strobe.exporters._paddle import VERSION, Content, read_content, read_inputs
-from strobe.exporters._rows import Int32, distinct
+from strobe.exporters._rows import distinct
 from strobe.exporters._writing import writers
 from strobe.exporters.files import new_file
+from strobe.model.arrays import Int32
 from strobe.model.paddle import OF_PYTHON, ON_DEVICE
 from strobe.model.paddle import TracerEventType as Type
 from strobe.model.paddle import TracerMemEventType as Memory

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from strobe.exporters import _messages as wire
 from strobe.exporters._messages import Rows
 from strobe.exporters._paddle import VERSION, Content, read_content, read_inputs
-from strobe.exporters._rows import Int64, distinct
+from strobe.exporters._rows import distinct
 from strobe.exporters.files import new_file
+from strobe.model.arrays import Bool, Int64
 from strobe.model.paddle import ON_DEVICE
 from strobe.model.paddle import TracerEventType as Type
 
@@ -345,7 +345,7 @@ def _of_nodes(fields: Rows, node: Int64, nodes: int) -> Rows:
     return wire.gathered(sorted_fields, node[order], nodes)
 
 
-def _where(mask: NDArray[np.bool_], rows: Rows) -> Rows:
+def _where(mask: Bool, rows: Rows) -> Rows:
     """Return the rows, empty where the mask is false."""
     kept = np.repeat(mask, rows.length)
     return Rows(rows.data[kept], np.where(mask, rows.length, 0))

@@ -26,7 +26,6 @@ from strobe.exporters._rows import (
     NO_PIECES,
     SPAN_COLUMNS,
     Batch,
-    Int32,
     Pieces,
     arguments,
     combine,
@@ -43,6 +42,7 @@ from strobe.exporters._rows import (
 from strobe.exporters._writers_python import varint
 from strobe.exporters._writing import Room, writers
 from strobe.exporters.files import new_file
+from strobe.model.arrays import Int32
 
 NAME = "perfetto"
 SUFFIX = ".pftrace"

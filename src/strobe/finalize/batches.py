@@ -9,16 +9,14 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from strobe.analysis.nesting import nest
 from strobe.finalize.gather import Gathered, Log
 from strobe.finalize.relations import known, lane_ids
+from strobe.model.arrays import Bool, Int32, Int64
 from strobe.model.marks import BATCH, FETCH
+from strobe.model.nesting import nest
 from strobe.store.parquet import Column
 from strobe.store.tables import empty
-
-Rows = NDArray[np.int64]
 
 _WAITS = ("enumerate(", "_DataLoaderIter")
 """What the names of waits begin with: ours, torch's and MindSpore's; Paddle's."""
@@ -30,10 +28,10 @@ _OF_FETCH = ("number", "key", "samples", "worker", "collate_ns", "cpu_ns")
 class Marks:
     """What loaders have told: when it began, how long it took, and facts."""
 
-    start_ns: Rows
-    dur_ns: Rows
-    lane: NDArray[np.int32]
-    is_batch: NDArray[np.bool_]
+    start_ns: Int64
+    dur_ns: Int64
+    lane: Int32
+    is_batch: Bool
     facts: list[dict[str, Any]]
 
     def __len__(self) -> int:
@@ -190,17 +188,17 @@ def _add_fetches(rows: pl.DataFrame, fetches: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _keyed(one: pl.DataFrame, other: pl.DataFrame) -> tuple[Rows, Rows]:
+def _keyed(one: pl.DataFrame, other: pl.DataFrame) -> tuple[Int64, Int64]:
     """Return a number for each row of both, the same for the same values."""
     numbers: dict[tuple[Any, ...], int] = {}
 
-    def number(rows: pl.DataFrame) -> Rows:
+    def number(rows: pl.DataFrame) -> Int64:
         return np.array([numbers.setdefault(row, len(numbers)) for row in rows.iter_rows()], int)
 
     return number(one), number(other)
 
 
-def _latest(key: Rows, at_key: Rows, time: Rows, at_time: Rows) -> Rows:
+def _latest(key: Int64, at_key: Int64, time: Int64, at_time: Int64) -> Int64:
     """Return for each (at_key, at_time) the row of that key with the last time up to it, or -1."""
     keys, times = np.concatenate([key, at_key]), np.concatenate([time, at_time])
     asks = np.arange(len(keys)) >= len(key)

@@ -13,9 +13,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from strobe.analysis.nesting import nest
 from strobe.analysis.operators import in_order, summarise_coded
 from strobe.finalize.batches import Marks, batches_table, take_marks
 from strobe.finalize.foreign import Added, add_foreign
@@ -32,6 +30,8 @@ from strobe.finalize.relations import (
 )
 from strobe.finalize.stacks import gather_calls, sampled_stacks, split_calls
 from strobe.finalize.steps import steps_table
+from strobe.model.arrays import Bool, Int64
+from strobe.model.nesting import nest
 from strobe.model.tables import CATEGORIES
 from strobe.model.text import escape
 from strobe.store import files
@@ -168,9 +168,9 @@ def _set_to_monotonic(log: Log, marks: Marks, manifest: Manifest) -> None:
     if last is not None and last.clock_ns > first.clock_ns:
         drift = (last.monotonic_ns - first.monotonic_ns) / (last.clock_ns - first.clock_ns) - 1
 
-    def moved(times: NDArray[np.int64]) -> NDArray[np.int64]:
+    def moved(times: Int64) -> Int64:
         since = times - first.clock_ns
-        corrected: NDArray[np.int64] = since + np.rint(since * drift).astype(np.int64)
+        corrected: Int64 = since + np.rint(since * drift).astype(np.int64)
         return first.monotonic_ns + corrected
 
     for lasting in (log.spans, log.steps, marks):
@@ -186,7 +186,7 @@ def _within(part: Gathered, window: _Window) -> Gathered:
     return part if mask.all() else part.take(mask)
 
 
-def _cut(log: Log, window: _Window) -> tuple[Gathered, NDArray[np.bool_]]:
+def _cut(log: Log, window: _Window) -> tuple[Gathered, Bool]:
     """Return the spans that began in the window, by start, and which had not ended by its end."""
     ended = _within(log.spans, window)
     never_ended = _within(log.unfinished, window)
@@ -204,7 +204,7 @@ def _cut(log: Log, window: _Window) -> tuple[Gathered, NDArray[np.bool_]]:
     return ended.take(order), unfinished[order]
 
 
-def _operators(spans: Gathered, self_ns: NDArray[np.int64], names: list[str]) -> pl.DataFrame:
+def _operators(spans: Gathered, self_ns: Int64, names: list[str]) -> pl.DataFrame:
     coded = pl.DataFrame(
         {
             "name": spans.name,
@@ -256,7 +256,7 @@ def _texts_or_null(texts: Coded | None, rows: slice) -> Coded | None:
     return None if texts is None else Coded(texts.codes[rows], texts.texts)
 
 
-def _numbers_or_null(numbers: NDArray[np.int64] | None, rows: slice) -> pl.Series | None:
+def _numbers_or_null(numbers: Int64 | None, rows: slice) -> pl.Series | None:
     return None if numbers is None else known(numbers[rows])
 
 

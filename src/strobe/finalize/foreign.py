@@ -27,6 +27,7 @@ from strobe.finalize.gather import (
     concatenate_memory,
 )
 from strobe.importers.events import Alignment, Counters, Events, align
+from strobe.model.arrays import Bool, Int32, Int64, Places
 from strobe.model.tables import CATEGORIES
 from strobe.model.text import escape
 from strobe.store import files
@@ -120,13 +121,11 @@ def _with_threads_of_system(events: Events, numbers: Mapping[str, int]) -> Event
         return events
     found, where = np.unique(events.tid, return_inverse=True)
     known = [numbers.get(str(tid), tid) for tid in found.tolist()]
-    tid: NDArray[np.int64] = np.array(known, np.int64)[where.reshape(-1)]
+    tid: Int64 = np.array(known, np.int64)[where.reshape(-1)]
     return replace(events, tid=tid)
 
 
-def _spans(
-    log: Log, events: Events, rows: NDArray[np.intp], clock: Alignment, lanes: _Lanes
-) -> Gathered:
+def _spans(log: Log, events: Events, rows: Places, clock: Alignment, lanes: _Lanes) -> Gathered:
     sequence = _known(events.sequence, rows)
     category = events.category[rows].astype(np.uint8)
     exchanges = np.array([is_communication(name) for name in events.names], bool)
@@ -152,7 +151,7 @@ def _spans(
     )
 
 
-def _known(column: NDArray[Any], rows: NDArray[np.intp]) -> NDArray[np.int64] | None:
+def _known(column: NDArray[Any], rows: Places) -> Int64 | None:
     """Return the column of these rows, None where no row has anything."""
     return column[rows].astype(np.int64, copy=False) if (column >= 0).any() else None
 
@@ -170,7 +169,7 @@ def _counters(log: Log, counters: Counters, clock: Alignment, lanes: _Lanes) -> 
     )
 
 
-def _renumber(texts: list[str], known: list[str]) -> NDArray[np.int32]:
+def _renumber(texts: list[str], known: list[str]) -> Int32:
     """Return the place of each text among the known ones, to which it is added; -1 stays -1."""
     places = {text: place for place, text in enumerate(known)}
     found = [places.setdefault(text, len(places)) for text in texts]
@@ -178,9 +177,7 @@ def _renumber(texts: list[str], known: list[str]) -> NDArray[np.int32]:
     return np.array([*found, -1], np.int32)
 
 
-def _threads(
-    sequence: NDArray[np.int64], tid: NDArray[np.int64], backward: NDArray[np.bool_]
-) -> NDArray[np.int64]:
+def _threads(sequence: Int64, tid: Int64, backward: Bool) -> Int64:
     """Return the thread that numbered each operator, as far as it can be told.
 
     The trace names it for a backward only, and not as it names threads elsewhere. So a number that
@@ -241,7 +238,7 @@ class _Lanes:
             if lane["context"] == 0
         }
 
-    def of_spans(self, events: Events) -> NDArray[np.int32]:
+    def of_spans(self, events: Events) -> Int32:
         """Return the lane of each event: its thread's, or its stream's."""
         on_device = np.isin(events.category, _ON_DEVICE)
         lane = np.full(len(events.start_ns), -1, np.int32)
@@ -251,7 +248,7 @@ class _Lanes:
             lane[row] = self._place(-1 - device, stream, f"device {device} stream {stream}")
         return lane
 
-    def of_threads(self, pid: NDArray[np.int64], tid: NDArray[np.int64]) -> NDArray[np.int32]:
+    def of_threads(self, pid: Int64, tid: Int64) -> Int32:
         # Traces are by thread, or nearly: there are far fewer runs of one than rows.
         changes = (pid[1:] != pid[:-1]) | (tid[1:] != tid[:-1])
         first = np.flatnonzero(np.append(True, changes)[: len(pid)])
@@ -260,7 +257,7 @@ class _Lanes:
             self._place(process, thread, self._name(process, thread))
             for process, thread in pairs.T.tolist()
         ]
-        of_runs: NDArray[np.int32] = np.array(places, np.int32)[where.reshape(-1)]
+        of_runs: Int32 = np.array(places, np.int32)[where.reshape(-1)]
         return np.repeat(of_runs, np.diff(np.append(first, len(pid))))
 
     def of_counters(self) -> int:

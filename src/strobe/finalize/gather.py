@@ -11,12 +11,11 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from strobe.model.arrays import Bool, Int32, Int64, UInt8, UInt16, UInt32, UInt64
 from strobe.model.text import escape
 from strobe.store import layout
 from strobe.store.log import RECORD as log_record
 from strobe.store.log import ProcessLog, Records
-
-Ints = NDArray[np.int64]
 
 _Integer = TypeVar("_Integer", np.int32, np.int64)
 
@@ -38,19 +37,19 @@ class Texts:
 class Gathered:
     """Records of one kind, column by column."""
 
-    start_ns: Ints
-    dur_ns: Ints
-    name: NDArray[np.int32]
-    attributes: NDArray[np.int32]
-    lane: NDArray[np.int32]
-    category: NDArray[np.uint8]
+    start_ns: Int64
+    dur_ns: Int64
+    name: Int32
+    attributes: Int32
+    lane: Int32
+    category: UInt8
     # Of operators and what runs on devices: -1 for none, None where none of the rows has any.
-    sequence: Ints | None = None
-    thread: Ints | None = None
-    correlation: Ints | None = None
-    device: Ints | None = None
-    stream: Ints | None = None
-    module: Ints | None = None  # number of its name
+    sequence: Int64 | None = None
+    thread: Int64 | None = None
+    correlation: Int64 | None = None
+    device: Int64 | None = None
+    stream: Int64 | None = None
+    module: Int64 | None = None  # number of its name
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -68,26 +67,26 @@ class Gathered:
 class Memory:
     """Allocations and frees, of all processes."""
 
-    start_ns: Ints
-    bytes: Ints
-    address: Ints
-    device: NDArray[np.int32]  # -1: the host
-    lane: NDArray[np.int32]
-    reserved: Ints  # -1: unknown
-    owner_ns: Ints  # a time in the span that it is for
+    start_ns: Int64
+    bytes: Int64
+    address: Int64
+    device: Int32  # -1: the host
+    lane: Int32
+    reserved: Int64  # -1: unknown
+    owner_ns: Int64  # a time in the span that it is for
 
 
 @dataclass
 class Steps:
     """Marks of steps, of all windows of all processes."""
 
-    start_ns: Ints
-    dur_ns: Ints
-    number: NDArray[np.uint32]
-    samples: NDArray[np.uint32]
-    lane: NDArray[np.int32]
-    request: NDArray[np.bool_]
-    window: NDArray[np.uint16]
+    start_ns: Int64
+    dur_ns: Int64
+    number: UInt32
+    samples: UInt32
+    lane: Int32
+    request: Bool
+    window: UInt16
     process: list[str]  # whose prefix, one for each
 
 
@@ -95,10 +94,10 @@ class Steps:
 class Samples:
     """Stacks of threads at some instants, of all processes."""
 
-    start_ns: Ints
-    interval_ns: Ints
-    lane: NDArray[np.int32]
-    stack: Ints  # place in `stacks`
+    start_ns: Int64
+    interval_ns: Int64
+    lane: Int32
+    stack: Int64  # place in `stacks`
     stacks: list[tuple[int, int, int]]  # place of the stack above or -1, name, attributes or -1
 
 
@@ -190,7 +189,7 @@ class _Translation:
             category=_column(records, "category", "u1").astype(np.uint8, copy=False),
         )
 
-    def sequences(self, records: list[Records]) -> tuple[Ints, Ints]:
+    def sequences(self, records: list[Records]) -> tuple[Int64, Int64]:
         """Return sequence number and thread of each span, -1 for none: its lane has the first."""
         lane = _column(records, "lane", "<u4")
         first, thread = (_look_up(table, lane) for table in self._numbered)
@@ -264,9 +263,7 @@ class _Translation:
             )
             above_place = places[number]
 
-    def _texts(
-        self, ids: NDArray[np.uint32], texts: Texts, form: Callable[[str], str]
-    ) -> NDArray[np.int32]:
+    def _texts(self, ids: UInt32, texts: Texts, form: Callable[[str], str]) -> Int32:
         """Number only the strings that are used here: a name is no attribute; 0 is none."""
         if not ids.any():
             return np.full(len(ids), -1, np.int32)
@@ -280,9 +277,7 @@ class _Translation:
         return _look_up(number_of, ids)
 
 
-def _number_lanes(
-    process: ProcessLog, lanes: list[dict[str, Any]]
-) -> tuple[NDArray[np.int32], Ints]:
+def _number_lanes(process: ProcessLog, lanes: list[dict[str, Any]]) -> tuple[Int32, Int64]:
     """Add the process's lanes to the list; one whose definition was lost is there without it.
 
     Returns the places of all numbers of lanes there; and of those that are another lane with
@@ -315,7 +310,7 @@ def _number_lanes(
     return lane_of, numbered
 
 
-def _distinct(numbers: NDArray[np.uint32]) -> NDArray[np.uint32]:
+def _distinct(numbers: UInt32) -> UInt32:
     """Return the distinct numbers; most often there is one, and nothing to sort."""
     return numbers[:1] if (numbers == numbers[:1]).all() else np.unique(numbers)
 
@@ -340,7 +335,7 @@ def _column(parts: list[Records], name: str, dtype: str) -> NDArray[Any]:
     return np.concatenate([records[name] for records in parts])
 
 
-def _look_up(table: NDArray[_Integer], ids: NDArray[np.uint32]) -> NDArray[_Integer]:
+def _look_up(table: NDArray[_Integer], ids: UInt32) -> NDArray[_Integer]:
     """Return table[id], and -1 for an id that the table does not have."""
     if len(ids) == 0 or int(ids.max()) < len(table):
         return table[ids]
@@ -350,7 +345,7 @@ def _look_up(table: NDArray[_Integer], ids: NDArray[np.uint32]) -> NDArray[_Inte
     return found
 
 
-def _words(records: Records) -> NDArray[np.uint64]:
+def _words(records: Records) -> UInt64:
     """Return the records as four words each, which are copied faster than fields."""
     return np.ascontiguousarray(records).view("<u8").reshape(-1, 4)
 

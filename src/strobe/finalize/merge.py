@@ -7,14 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from strobe.finalize.gather import Gathered, concatenate
 from strobe.finalize.relations import Derived
 from strobe.finalize.stacks import Calls
+from strobe.model.arrays import Bool, Int64
 from strobe.store.parquet import Coded, Column
-
-Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -22,14 +20,14 @@ class Table:
     """All rows of `spans`, by start, and where the rows that were there before are now."""
 
     spans: Gathered
-    parent: Rows
-    self_ns: Rows
-    unfinished: NDArray[np.bool_]
-    stack: Rows | None
+    parent: Int64
+    self_ns: Int64
+    unfinished: Bool
+    stack: Int64 | None
     phase: Coded | None
     module: Coded | None
     flops: pl.Series | None
-    place: Rows | None
+    place: Int64 | None
     """None: where they were."""
 
     def moved(self, columns: dict[str, Column], *names: str) -> dict[str, Column]:
@@ -44,12 +42,12 @@ class Table:
 
 def merge(
     spans: Gathered,
-    parent: Rows,
-    self_ns: Rows,
-    unfinished: NDArray[np.bool_],
+    parent: Int64,
+    self_ns: Int64,
+    unfinished: Bool,
     derived: Derived,
     calls: Calls,
-    sampled: Rows | None,
+    sampled: Int64 | None,
 ) -> Table:
     """Put the calls between the other spans. Without calls, their stacks are the sampled ones."""
     if not len(calls.spans):

@@ -13,20 +13,19 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from strobe.analysis.ancestors import innermost
 from strobe.analysis.collectives import collectives
 from strobe.analysis.flops import flops_column
-from strobe.analysis.nesting import nest
 from strobe.analysis.phases import phases
 from strobe.analysis.steps import derived_steps
 from strobe.finalize.gather import Gathered, Log, Memory
+from strobe.model.ancestors import innermost
+from strobe.model.arrays import Bool, Int32, Int64
+from strobe.model.nesting import nest
 from strobe.model.tables import CATEGORIES, PHASES
 from strobe.store import files
 from strobe.store.manifest import Manifest
 from strobe.store.parquet import Coded, Column
 from strobe.store.tables import empty
-
-Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,8 @@ _HOST = -1
 
 def derive(
     spans: Gathered,
-    parent: Rows,
-    unfinished: NDArray[np.bool_],
+    parent: Int64,
+    unfinished: Bool,
     log: Log,
     manifest: Manifest,
 ) -> Derived:
@@ -120,7 +119,7 @@ def derive(
     )
 
 
-def _module(spans: Gathered, layer: Rows | None, log: Log, manifest: Manifest) -> Coded | None:
+def _module(spans: Gathered, layer: Int64 | None, log: Log, manifest: Manifest) -> Coded | None:
     """Return the layer of each span: by the spans around it, or as the framework tells."""
     if layer is not None:
         return Coded(np.append(spans.name, -1)[layer], log.names)
@@ -129,7 +128,7 @@ def _module(spans: Gathered, layer: Rows | None, log: Log, manifest: Manifest) -
     return None
 
 
-def _told_by_attributes(texts: list[str]) -> tuple[NDArray[np.bool_], Rows]:
+def _told_by_attributes(texts: list[str]) -> tuple[Bool, Int64]:
     """Return for each text whether it tells that the phase is unknown, and its step's number or -1.
 
     So does that of a compiled operator, and a phase of null. A row for no text comes last, where -1
@@ -167,7 +166,7 @@ def _enum(codes: NDArray[Any], texts: Sequence[str]) -> pl.Series:
     return pl.Series(texts, dtype=pl.Enum(texts)).gather(codes)
 
 
-def known(numbers: NDArray[np.int64]) -> pl.Series:
+def known(numbers: Int64) -> pl.Series:
     """Return the numbers, null for what is negative."""
     return pl.Series(numbers).set(pl.Series(numbers < 0), None)
 
@@ -179,7 +178,7 @@ def lane_ids(log: Log) -> tuple[pl.Series, pl.Series]:
     return pids, tids
 
 
-def _processes(log: Log) -> Rows:
+def _processes(log: Log) -> Int64:
     """Return a number for the process of each lane: a pid may have been used twice."""
     numbers: dict[str, int] = {}
     return np.array(
@@ -193,7 +192,7 @@ def within_memory(memory: Memory, start_ns: int, end_ns: int) -> Memory:
     return memory if inside.all() else Memory(*(column[inside] for column in vars(memory).values()))
 
 
-def number_engine(spans: Gathered, parent: Rows) -> None:
+def number_engine(spans: Gathered, parent: Int64) -> None:
     """Give the engine's span around a backward, which has no number, that of the backward."""
     if spans.sequence is None or spans.thread is None:
         return
@@ -205,7 +204,7 @@ def number_engine(spans: Gathered, parent: Rows) -> None:
     spans.thread[parent[inner]] = spans.thread[inner]
 
 
-def link_backward(spans: Gathered, parent: Rows, process: Rows) -> tuple[Rows, Rows]:
+def link_backward(spans: Gathered, parent: Int64, process: Int64) -> tuple[Int64, Int64]:
     """Return (forward, backward): which operator each backward computes the gradients of.
 
     The framework numbers operators thread by thread. Several share a number, one inside the other
@@ -234,7 +233,7 @@ def link_backward(spans: Gathered, parent: Rows, process: Rows) -> tuple[Rows, R
     return pairs["forward"].to_numpy(), pairs["row"].to_numpy()
 
 
-def link_launches(spans: Gathered, process: Rows) -> tuple[Rows, Rows]:
+def link_launches(spans: Gathered, process: Int64) -> tuple[Int64, Int64]:
     """Return (call, work): which call of the runtime started each kernel and copy."""
     if spans.correlation is None:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -253,12 +252,12 @@ def link_launches(spans: Gathered, process: Rows) -> tuple[Rows, Rows]:
     return pairs["source"].to_numpy(), pairs["row"].to_numpy()
 
 
-def _links(kind: str, source: Rows, target: Rows) -> pl.DataFrame:
+def _links(kind: str, source: Int64, target: Int64) -> pl.DataFrame:
     kinds = pl.repeat(kind, len(source), dtype=pl.String, eager=True)
     return pl.DataFrame({"kind": kinds, "source": source, "target": target})
 
 
-def modules(spans: Gathered, parent: Rows, forward: Rows, backward: Rows) -> Rows | None:
+def modules(spans: Gathered, parent: Int64, forward: Int64, backward: Int64) -> Int64 | None:
     """Return the row of the layer each span was called in, -1 for none; None where there are none.
 
     A backward belongs to the layer of its forward, and so does what is inside it.
@@ -271,7 +270,7 @@ def modules(spans: Gathered, parent: Rows, forward: Rows, backward: Rows) -> Row
     source[backward] = forward
     linked = source >= 0
     inside = innermost(linked, parent)
-    found: Rows = np.where(inside >= 0, np.append(layer, -1)[source[inside]], layer)
+    found: Int64 = np.where(inside >= 0, np.append(layer, -1)[source[inside]], layer)
     return found
 
 
@@ -327,7 +326,7 @@ def _balance(rows: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([rows, unseen], how="diagonal").sort("order")
 
 
-def innermost_open(time_ns: Rows, lanes: NDArray[np.int32], spans: Gathered) -> Rows:
+def innermost_open(time_ns: Int64, lanes: Int32, spans: Gathered) -> Int64:
     """Return the row of the innermost span open at each of these times in a lane, -1 for none."""
     if len(time_ns) == 0:
         return np.zeros(0, np.int64)

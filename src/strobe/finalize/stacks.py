@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from strobe.analysis.nesting import nest, number_paths
 from strobe.finalize.gather import Gathered, Log, concatenate
 from strobe.finalize.relations import innermost_open, known, lane_ids
+from strobe.model.arrays import Bool, Int32, Int64
+from strobe.model.nesting import nest, number_paths
 from strobe.model.tables import CATEGORIES
 from strobe.model.threads import OURS
 from strobe.store.parquet import Column
@@ -26,22 +26,20 @@ _PYTHON = CATEGORIES.index("python")
 _OPERATORS = [CATEGORIES.index(name) for name in ("operator", "backward", "communication")]
 _LANE_ENDING = " (Python)"
 
-Rows = NDArray[np.int64]
-
 
 @dataclass(frozen=True)
 class Calls:
     """Calls that ran in the window, by start; each has a parent among them, and a stack."""
 
     spans: Gathered
-    unfinished: NDArray[np.bool_]
-    parent: Rows
-    self_ns: Rows
-    stack: Rows
-    lane_of: NDArray[np.int32]
+    unfinished: Bool
+    parent: Int64
+    self_ns: Int64
+    stack: Int64
+    lane_of: Int32
     """The lane of the calls of a lane's thread, -1 for none."""
 
-    def stacks_at(self, spans: Gathered) -> Rows:
+    def stacks_at(self, spans: Gathered) -> Int64:
         """Return the stack that each of these spans was begun in, -1 where it is unknown."""
         lane = self.lane_of[spans.lane]
         found = np.full(len(spans), -1, np.int64)
@@ -113,7 +111,7 @@ def gather_calls(
     return Calls(calls, unfinished, parent, self_ns, path[first:], lane_of), tables
 
 
-def sampled_stacks(stacks: Stacks, spans: Gathered, parent: Rows, log: Log) -> Rows | None:
+def sampled_stacks(stacks: Stacks, spans: Gathered, parent: Int64, log: Log) -> Int64 | None:
     """Return the stack that each operator was called from, -1 where no sample tells; None for none.
 
     A sample tells it of the operators that were open in its thread and of all inside them: Python
@@ -140,12 +138,12 @@ def sampled_stacks(stacks: Stacks, spans: Gathered, parent: Rows, log: Log) -> R
     return np.where(is_operator, found[outermost], -1)
 
 
-def _are_ours(log: Log) -> NDArray[np.bool_]:
+def _are_ours(log: Log) -> Bool:
     """Return which lanes are of threads of strobe's own."""
     return np.array([(lane["thread"] or "").startswith(OURS) for lane in log.lanes], bool)
 
 
-def _threads(log: Log) -> NDArray[np.int32]:
+def _threads(log: Log) -> Int32:
     """Return a number of the thread of each lane; a thread that nobody knows is one of its own."""
     numbers: dict[Any, int] = {}
     keys = [
@@ -155,7 +153,7 @@ def _threads(log: Log) -> NDArray[np.int32]:
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int32)
 
 
-def _cut(calls: Gathered, start_ns: int, end_ns: int) -> tuple[Gathered, NDArray[np.bool_]]:
+def _cut(calls: Gathered, start_ns: int, end_ns: int) -> tuple[Gathered, Bool]:
     stop_ns = np.where(calls.dur_ns < 0, end_ns + 1, calls.start_ns + calls.dur_ns)
     begun_ns = np.maximum(calls.start_ns, start_ns)
     inside = (calls.start_ns <= end_ns) & ((calls.start_ns >= start_ns) | (stop_ns > start_ns))
@@ -166,7 +164,7 @@ def _cut(calls: Gathered, start_ns: int, end_ns: int) -> tuple[Gathered, NDArray
     return calls.take(order), unfinished[order]
 
 
-def _wanted(calls: Gathered, log: Log, wants: Mapping[str, Any]) -> NDArray[np.bool_]:
+def _wanted(calls: Gathered, log: Log, wants: Mapping[str, Any]) -> Bool:
     include, exclude = wants.get("include", ()), wants.get("exclude", ())
     passes = np.ones(len(log.attributes) + 1, bool)
     for number in np.unique(calls.attributes).tolist() if include or exclude else ():
@@ -175,7 +173,7 @@ def _wanted(calls: Gathered, log: Log, wants: Mapping[str, Any]) -> NDArray[np.b
         # A C function is chosen with the function that calls it.
         passes[number] = not include or "file" not in told or _is_among(module, include)
         passes[number] &= not _is_among(module, exclude)
-    chosen: NDArray[np.bool_] = passes[calls.attributes] & (calls.dur_ns >= wants.get("min_ns", 0))
+    chosen: Bool = passes[calls.attributes] & (calls.dur_ns >= wants.get("min_ns", 0))
     return chosen
 
 
@@ -183,7 +181,7 @@ def _is_among(module: str, names: tuple[str, ...]) -> bool:
     return any(module == name or module.startswith(f"{name}.") for name in names)
 
 
-def _give_lanes(calls: Gathered, log: Log) -> NDArray[np.int32]:
+def _give_lanes(calls: Gathered, log: Log) -> Int32:
     """Move the calls to new lanes, and find for each lane the one of its thread's calls."""
     lanes = len(log.lanes)
     lane_of = np.full(lanes, -1, np.int32)
@@ -201,7 +199,7 @@ def _give_lanes(calls: Gathered, log: Log) -> NDArray[np.int32]:
     return lane_of
 
 
-def _on_host(spans: Gathered) -> NDArray[np.bool_]:
+def _on_host(spans: Gathered) -> Bool:
     return np.ones(len(spans), bool) if spans.device is None else spans.device < 0
 
 
@@ -217,7 +215,7 @@ class _Frames:
         key = (self._log.names[name], told.get("file"), told.get("line"), told.get("module"))
         return self._known.setdefault(key, len(self._known))
 
-    def numbers(self, calls: Gathered) -> NDArray[np.int32]:
+    def numbers(self, calls: Gathered) -> Int32:
         pairs = calls.name.astype(np.int64) << 32 | (calls.attributes.astype(np.int64) + 1)
         used, places = np.unique(pairs, return_inverse=True)
         codes = [self.number(pair >> 32, (pair & 0xFFFFFFFF) - 1) for pair in used.tolist()]
@@ -232,14 +230,14 @@ class _Frames:
         }
 
 
-def _depths(above: Rows) -> Rows:
+def _depths(above: Int64) -> Int64:
     depths: list[int] = []
     for outer in above.tolist():
         depths.append(1 if outer < 0 else depths[outer] + 1)
     return np.array(depths, np.int64)
 
 
-def _samples(log: Log, path: Rows, start_ns: int, end_ns: int) -> dict[str, Column]:
+def _samples(log: Log, path: Int64, start_ns: int, end_ns: int) -> dict[str, Column]:
     samples = log.samples
     inside = (samples.start_ns >= start_ns) & (samples.start_ns <= end_ns) & (samples.stack >= 0)
     rows = np.flatnonzero(inside & ~_are_ours(log)[samples.lane])

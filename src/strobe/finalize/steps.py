@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from strobe.analysis.steps import SPAN_NAME
 from strobe.finalize.gather import Gathered, Log
+from strobe.model.arrays import Bool, Places
 from strobe.store.manifest import Manifest
 from strobe.store.parquet import Column
 
@@ -19,7 +19,7 @@ def steps_table(
     log: Log,
     manifest: Manifest,
     spans: Gathered,
-    unfinished: NDArray[np.bool_],
+    unfinished: Bool,
     end_ns: int,
     derived: pl.DataFrame | None,
 ) -> dict[str, Column]:
@@ -67,15 +67,13 @@ def steps_table(
     return dict(rows.sort("start_ns").to_dict())
 
 
-def _named(log: Log, spans: Gathered) -> NDArray[np.intp]:
+def _named(log: Log, spans: Gathered) -> Places:
     """Return the rows of the spans named step; the name may be a Python function's alone."""
     number = log.names.index(SPAN_NAME) if SPAN_NAME in log.names else -1
     return np.flatnonzero(spans.name == number)
 
 
-def _from_spans(
-    chosen: NDArray[np.intp], spans: Gathered, unfinished: NDArray[np.bool_]
-) -> dict[str, Column]:
+def _from_spans(chosen: Places, spans: Gathered, unfinished: Bool) -> dict[str, Column]:
     return {
         "step": np.arange(len(chosen), dtype=np.int64),
         "kind": pl.Series(["span"] * len(chosen), dtype=pl.String),

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from strobe.model.arrays import Int64
 
 _WRONG, _TOO_DEEP, _OUTSIDE = range(1, 4)
 _ABSENT, _ODD = -(1 << 63), -(1 << 63) + 1
@@ -93,9 +92,9 @@ def members(
     data: bytes,
     at: int,
     keys: bytes,
-    places: NDArray[np.int64],
-    begin: NDArray[np.int64],
-    end: NDArray[np.int64],
+    places: Int64,
+    begin: Int64,
+    end: Int64,
     /,
 ) -> _Outcome:
     """Find the values of an object's members, up to an array."""
@@ -122,10 +121,10 @@ def rows(
     data: bytes,
     at: int,
     keys: bytes,
-    places: NDArray[np.int64],
+    places: Int64,
     outer: int,
-    begin: NDArray[np.int64],
-    end: NDArray[np.int64],
+    begin: Int64,
+    end: Int64,
     /,
 ) -> _Outcome:
     """Find the values of the members of an array's objects."""
@@ -158,17 +157,17 @@ def rows(
     return 0, whole, 1, begins.shape[1], whole
 
 
-def _split(keys: bytes, places: NDArray[np.int64]) -> list[bytes]:
+def _split(keys: bytes, places: Int64) -> list[bytes]:
     return [keys[first:last] for first, last in pairwise(places.tolist())]
 
 
 def decimals(
     data: bytes,
-    begin: NDArray[np.int64],
-    end: NDArray[np.int64],
+    begin: Int64,
+    end: Int64,
     places: int,
     suffix: bytes,
-    out: NDArray[np.int64],
+    out: Int64,
     /,
 ) -> int:
     """Read numbers of a few decimals."""
@@ -197,7 +196,7 @@ def _decimal(value: bytes, places: int, suffix: bytes) -> int:
     return -total if sign else total
 
 
-def shorten(data: bytes, begin: NDArray[np.int64], end: NDArray[np.int64], /) -> _Outcome:
+def shorten(data: bytes, begin: Int64, end: Int64, /) -> _Outcome:
     """Take the quotes, and what is in brackets at the end, off strings."""
     for row, (first, last) in enumerate(zip(begin.tolist(), end.tolist(), strict=True)):
         if first == -1:

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from strobe.errors import FormatError
-from strobe.importers.events import Int64
 from strobe.importers.paddle_trace import HostEvents
+from strobe.model.arrays import Bool, Int64
 from strobe.store import files
 
 ENDING = ".buckets"
@@ -75,5 +74,5 @@ def _read_buckets(trace: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _named(host: HostEvents, names: list[str], wanted: str) -> NDArray[np.bool_]:
+def _named(host: HostEvents, names: list[str], wanted: str) -> Bool:
     return np.array([name == wanted for name in names] or [False])[host.name]

@@ -16,11 +16,10 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from strobe.errors import FormatError
-from strobe.importers.events import Int64
 from strobe.importers.paddle_trace import EVENT_TYPES, HostEvents
+from strobe.model.arrays import Bool, Int64
 from strobe.store import files
 
 ENDING = ".shapes"
@@ -144,9 +143,7 @@ def _launches(host: HostEvents, launches: Int64, time_ns: Int64, around: Int64) 
     return np.where(fits & (around >= 0), row, -1)
 
 
-def _said_by(
-    around: Int64, place: Int64, calls: Calls, host: HostEvents, names: list[str]
-) -> NDArray[np.bool_]:
+def _said_by(around: Int64, place: Int64, calls: Calls, host: HostEvents, names: list[str]) -> Bool:
     """Return which calls say what the operator around them was given: its own, or the only one."""
     _, where, count = np.unique(around, return_inverse=True, return_counts=True)
     alone = count[where.reshape(-1)] == 1
@@ -155,7 +152,7 @@ def _said_by(
     first = np.zeros(len(around), bool)
     first[np.unique(np.where(is_own, around, -1), return_index=True)[1]] = True
     is_operator = (around >= 0) & np.isin(host.type[around], _OPERATORS)
-    said: NDArray[np.bool_] = is_operator & (alone | (first & is_own))
+    said: Bool = is_operator & (alone | (first & is_own))
     return said
 
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+
+from strobe.model.arrays import Int64
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _OUTSIDE, _CUT_OFF, _LONG_VARINT, _FIELD_ZERO, _UNKNOWN_TYPE, _BEYOND_END = range(1, 7)
@@ -37,12 +38,12 @@ class _Field(NamedTuple):
 
 def find(
     data: bytes,
-    begin: NDArray[np.int64],
-    end: NDArray[np.int64],
+    begin: Int64,
+    end: Int64,
     number: int,
-    parent: NDArray[np.int64],
-    found_begin: NDArray[np.int64],
-    found_end: NDArray[np.int64],
+    parent: Int64,
+    found_begin: Int64,
+    found_end: Int64,
     /,
 ) -> _Outcome:
     """Find all submessages (or strings) of a field and write as many as there is room for."""
@@ -65,11 +66,11 @@ def find(
 
 def numbers(
     data: bytes,
-    begin: NDArray[np.int64],
-    end: NDArray[np.int64],
+    begin: Int64,
+    end: Int64,
     number: int,
-    parent: NDArray[np.int64],
-    value: NDArray[np.int64],
+    parent: Int64,
+    value: Int64,
     /,
 ) -> _Outcome:
     """Find all varints of a repeated field and write as many as there is room for."""
@@ -91,11 +92,11 @@ def numbers(
 
 def number(
     data: bytes,
-    begin: NDArray[np.int64],
-    end: NDArray[np.int64],
-    _table: NDArray[np.int64],
-    first: NDArray[np.int64],
-    code: NDArray[np.int64],
+    begin: Int64,
+    end: Int64,
+    _table: Int64,
+    first: Int64,
+    code: Int64,
     /,
 ) -> _Outcome:
     """Number texts, the same ones alike; the table is what the extension needs for it."""
@@ -112,11 +113,11 @@ def number(
 
 def columns(
     data: bytes,
-    begin: NDArray[np.int64],
-    end: NDArray[np.int64],
-    numbers: NDArray[np.int64],
-    kinds: NDArray[np.int64],
-    out: NDArray[np.int64],
+    begin: Int64,
+    end: Int64,
+    numbers: Int64,
+    kinds: Int64,
+    out: Int64,
     /,
 ) -> _Outcome:
     """Write one row per message and one column after the other."""
@@ -150,7 +151,7 @@ def _cell(field: _Field, kind: int, before: int) -> int:
     return (field.value, field.begin, field.end, before + 1)[(2, 6, 7, 8).index(kind)]
 
 
-def _fields(data: bytes, begin: NDArray[np.int64], end: NDArray[np.int64]) -> Iterator[_Field]:
+def _fields(data: bytes, begin: Int64, end: Int64) -> Iterator[_Field]:
     for row, (at, until) in enumerate(zip(begin.tolist(), end.tolist(), strict=True)):
         if not 0 <= at <= until <= len(data):
             raise _Fault(_OUTSIDE, row)

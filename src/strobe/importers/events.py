@@ -5,14 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-Int8: TypeAlias = NDArray[np.int8]
-Int32: TypeAlias = NDArray[np.int32]
-Int64: TypeAlias = NDArray[np.int64]
+from strobe.model.arrays import Float64, Int8, Int32, Int64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +80,7 @@ class Counters:
     name: Int32
     """Place in `names`."""
     start_ns: Int64
-    value: NDArray[np.float64]
+    value: Float64
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,8 +27,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from strobe.importers.events import Int64
 from strobe.importers.wire import Ranges, WireFile
+from strobe.model.arrays import Int64
 
 _DTYPES = {
     **{1: "bool", 2: "int8", 3: "int16", 4: "int32", 5: "int64"},

@@ -20,11 +20,10 @@ from typing import IO, Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from strobe.errors import FormatError
-from strobe.importers.events import Int64
 from strobe.importers.wire import Ranges, number_texts
+from strobe.model.arrays import Int64, Places, UInt8
 
 try:
     from strobe.importers import _json as native
@@ -57,7 +56,7 @@ class Some:
     """Some objects of a batch."""
 
     batch: Batch
-    rows: NDArray[np.intp]
+    rows: Places
 
     def __getitem__(self, key: str) -> Ranges:
         """Return the values of a member."""
@@ -176,10 +175,10 @@ class JsonFile:
         pairs = zip(values.begin[first].tolist(), values.end[first].tolist(), strict=True)
         return code, [self._data[begin:end] if begin >= 0 else b"" for begin, end in pairs]
 
-    def first_bytes(self, values: Ranges) -> NDArray[np.uint8]:
+    def first_bytes(self, values: Ranges) -> UInt8:
         """Return with which byte each value begins, which tells what it is; 0 for absent."""
         data = np.frombuffer(self._data, np.uint8)
-        first: NDArray[np.uint8] = np.where(values.begin < 0, 0, data[np.maximum(values.begin, 0)])
+        first: UInt8 = np.where(values.begin < 0, 0, data[np.maximum(values.begin, 0)])
         return first
 
     def shorten(self, values: Ranges) -> Ranges:

@@ -21,10 +21,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from strobe.errors import FormatError
-from strobe.importers.events import Allocations, Events, Int32, Int64
+from strobe.importers.events import Allocations, Events
 from strobe.importers.json_rows import (
     Batch,
     JsonFile,
@@ -34,6 +33,7 @@ from strobe.importers.json_rows import (
     read_string,
 )
 from strobe.importers.wire import Ranges
+from strobe.model.arrays import Int8, Int32, Int64
 from strobe.model.tables import CATEGORIES
 from strobe.store import files
 
@@ -151,7 +151,7 @@ class _Reader:
         if len(spans) < len(kind):
             self._add_others(batch, np.flatnonzero(kind < 0), phase, name, code)
 
-    def _add_spans(self, some: Some, name: Int32, category: NDArray[np.int8]) -> None:
+    def _add_spans(self, some: Some, name: Int32, category: Int8) -> None:
         count = len(self._columns["name"])
         file = self._file
         forward_thread = file.numbers(some["args.Fwd thread id"], absent=-1)

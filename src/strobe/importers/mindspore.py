@@ -27,11 +27,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from strobe.errors import FormatError
 from strobe.importers import anf, pynative
-from strobe.importers.events import Allocations, Events, Int32, Int64
+from strobe.importers.events import Allocations, Events
+from strobe.model.arrays import Float64, Int32, Int64
 from strobe.model.tables import CATEGORIES
 from strobe.store import files
 
@@ -132,7 +132,7 @@ def _lines(path: Path, pattern: str) -> Iterator[tuple[Path, list[str]]]:
 
 def _read_times(path: Path, trace: _Trace) -> None:
     starts: list[Int64] = [np.zeros(0, np.int64)]
-    durations: list[NDArray[np.float64]] = [np.zeros(0)]
+    durations: list[Float64] = [np.zeros(0)]
     for file, lines in _lines(path, TIMES):
         damaged = 0
         for line in filter(None, lines):
@@ -156,7 +156,7 @@ def _read_times(path: Path, trace: _Trace) -> None:
     trace.which = np.repeat(np.arange(len(ran), dtype=np.int32), ran)[order]
 
 
-def _times(text: str) -> tuple[Int64, NDArray[np.float64]] | None:
+def _times(text: str) -> tuple[Int64, Float64] | None:
     """Return the starts and durations of `start_ns,dur_ms,0 ...`; None where it is damaged."""
     try:
         numbers = _NUMBERS.decode(f"[{text.replace(' ', ',').rstrip(',')}]")

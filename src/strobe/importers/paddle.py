@@ -26,7 +26,7 @@ from strobe.errors import FormatError
 from strobe.importers._paddle_exchanges import NAME as EXCHANGE
 from strobe.importers._paddle_exchanges import describe, find_exchanges
 from strobe.importers._paddle_shapes import read_calls
-from strobe.importers.events import Events, Int32, Int64
+from strobe.importers.events import Events
 from strobe.importers.paddle_events import to_events
 from strobe.importers.paddle_trace import (
     EVENT_TYPES,
@@ -36,6 +36,7 @@ from strobe.importers.paddle_trace import (
     Trace,
 )
 from strobe.importers.wire import Found, Kind, Ranges, WireFile
+from strobe.model.arrays import Int32, Int64
 
 _MOST_TYPE = 1 << 20
 

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strobe.importers._paddle_shapes import Calls, rows_of_calls
-from strobe.importers.events import Allocations, Events, Int8, Int32, Int64
+from strobe.importers.events import Allocations, Events
 from strobe.importers.paddle_trace import EVENT_TYPES, MEMORY_TYPES, HostEvents, Trace
+from strobe.model.arrays import Bool, Int8, Int32, Int64
 from strobe.model.tables import CATEGORIES
 
 _Number = TypeVar("_Number", np.int32, np.int64)
@@ -155,7 +156,7 @@ def _unique(key: Int64) -> tuple[Int64, Int64]:
     return np.flatnonzero(present), (np.cumsum(present) - 1)[key]
 
 
-def _named(trace: Trace, holds: Callable[[str], Any]) -> NDArray[np.bool_]:
+def _named(trace: Trace, holds: Callable[[str], Any]) -> Bool:
     """Return which rows have a name for which it holds."""
     return np.array([bool(holds(name)) for name in trace.names] or [False])[trace.host.name]
 
@@ -166,7 +167,7 @@ def _training_runs(trace: Trace) -> Int64:
     return runs[_first_inside(trace, runs, _named(trace, _OPTIMIZER.fullmatch)) < _NEVER]
 
 
-def _first_inside(trace: Trace, runs: Int64, chosen: NDArray[np.bool_]) -> Int64:
+def _first_inside(trace: Trace, runs: Int64, chosen: Bool) -> Int64:
     """Return when the first of the chosen events began in each run, on any thread."""
     begins = np.append(np.sort(trace.host.start_ns[chosen]), _NEVER)
     first = begins[np.searchsorted(begins, trace.host.start_ns[runs])]
@@ -199,7 +200,7 @@ def _tells(name: str) -> bool:
     return bool(_BACKWARD.fullmatch(name) or _OPTIMIZER.fullmatch(name))
 
 
-def _are_inside(host: HostEvents, rows: Int64, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _are_inside(host: HostEvents, rows: Int64, chosen: Bool) -> Bool:
     """Return whether any of the events around each row is a chosen one."""
     parent, chosen = np.append(host.parent, -1), np.append(chosen, False)
     found = np.zeros(len(rows), bool)

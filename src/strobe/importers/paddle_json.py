@@ -25,9 +25,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from strobe.analysis.nesting import nest
 from strobe.errors import FormatError
-from strobe.importers.events import Events, Int32, Int64
+from strobe.importers.events import Events
 from strobe.importers.json_rows import Batch, JsonFile, Meanings, Some, read_string
 from strobe.importers.paddle_events import to_events
 from strobe.importers.paddle_trace import (
@@ -39,6 +38,8 @@ from strobe.importers.paddle_trace import (
     Trace,
 )
 from strobe.importers.wire import Ranges
+from strobe.model.arrays import Bool, Int32, Int64
+from strobe.model.nesting import nest
 from strobe.store import files
 
 _HEAD_BYTES = 4096
@@ -399,7 +400,7 @@ def _address(value: int | str) -> int:
     return number - (number >> 63 << 64)
 
 
-def _parents(tid: Int64, start_ns: Int64, end_ns: Int64, is_call: NDArray[np.bool_]) -> Int64:
+def _parents(tid: Int64, start_ns: Int64, end_ns: Int64, is_call: Bool) -> Int64:
     """Return the row of the innermost event of the thread around each; a call is around nothing."""
     _, lane = np.unique(tid, return_inverse=True)
     order = np.argsort(start_ns, kind="stable")

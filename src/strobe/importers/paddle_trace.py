@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strobe.importers.events import Int32, Int64
+from strobe.model.arrays import Int32, Int64
 
 EVENT_TYPES = (
     *("Operator", "Dataloader", "ProfileStep", "CudaRuntime", "Kernel", "Memcpy", "Memset"),

@@ -22,7 +22,7 @@ from typing import Any, Literal
 import numpy as np
 
 from strobe.errors import FormatError
-from strobe.importers.events import Int64
+from strobe.model.arrays import Int64
 from strobe.store import files
 
 try:

@@ -20,12 +20,12 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from strobe.errors import FormatError
 from strobe.importers import hlo
-from strobe.importers.events import Allocations, Events, Int8, Int32, Int64
+from strobe.importers.events import Allocations, Events
 from strobe.importers.wire import Kind, Ranges, WireFile
+from strobe.model.arrays import Bool, Int8, Int32, Int64
 from strobe.model.tables import CATEGORIES
 
 _OPERATOR, _ANNOTATION, _KERNEL, _COPY, _RUNTIME, _COMPILE = (
@@ -292,7 +292,7 @@ class _Reader:
         operator = number.reshape(-1) * len(plane.names) + place[event]
         told, which = np.unique(operator, return_inverse=True)
         added = [self._added(plane, distinct, each) for each in told.tolist()]
-        says: NDArray[np.bool_] = np.array([bool(text) for text in added] or [False])
+        says: Bool = np.array([bool(text) for text in added] or [False])
         event, which = event[says[which.reshape(-1)]], which.reshape(-1)[says[which.reshape(-1)]]
         pairs, inverse = np.unique(which * len(self._texts) + codes[event], return_inverse=True)
         known = list(self._texts)
@@ -346,7 +346,7 @@ class _Reader:
         chosen = np.array([bool(pattern.match(name)) for name in self._names])
         return np.flatnonzero(chosen[np.concatenate([part["name"] for part in parts])])
 
-    def _says_name(self, plane: _Plane, stats: _Stats, place: Int64) -> NDArray[np.bool_]:
+    def _says_name(self, plane: _Plane, stats: _Stats, place: Int64) -> Bool:
         """Return which statistics are an operator's name that is the event's name too."""
         operator = np.isin(stats.number, _numbers(plane, "hlo_op")) & (stats.kind == _REFERENCE)
         numbers = np.array([*plane.stats, -1], np.int64)
@@ -354,7 +354,7 @@ class _Reader:
         codes = np.array([*(self._names.get(text, -1) for text in plane.stats.values()), -1])
         found = np.minimum(np.searchsorted(numbers[order], stats.value), len(numbers) - 1)
         same = codes[order][found] == plane.codes[place[stats.event]]
-        says: NDArray[np.bool_] = operator & same & (numbers[order][found] == stats.value)
+        says: Bool = operator & same & (numbers[order][found] == stats.value)
         return says
 
     def events(self) -> Events:

@@ -125,7 +125,7 @@ def announce_held(log: Path, source: str) -> None:
 
 
 class Source(Protocol):
-    """One source of this process. The manager calls it, never two threads at once."""
+    """One source of this process. sources.active calls it, never two threads at once."""
 
     name: str
     framework: str

@@ -88,9 +88,9 @@ def start() -> None:
 
 def when_imported(framework: str, action: Callable[[], None]) -> None:
     """Do this when a framework has been imported, at once if it is there."""
-    from strobe.sources import manager
+    from strobe.sources import active
 
-    manager.when_imported(framework, action)
+    active.when_imported(framework, action)
 
 
 def _follow_stacks() -> None:

@@ -22,7 +22,7 @@ from strobe.session.handlers import Export
 from strobe.session.options import MAX_BYTES, MAX_MEMORY_BYTES, STACK_RATE_HZ, Options
 from strobe.session.place import find_place
 from strobe.session.round import Destination, Round, open_round
-from strobe.sources import manager as sources
+from strobe.sources import active as sources
 
 if TYPE_CHECKING:
     from strobe.session.recording import Recording

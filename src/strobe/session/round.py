@@ -26,7 +26,7 @@ from strobe.session import ending
 from strobe.session.handlers import Export
 from strobe.session.options import Options
 from strobe.session.program import describe_program, program_name
-from strobe.sources import manager as sources
+from strobe.sources import active as sources
 from strobe.store import manifest, references
 
 _numbers = itertools.count(1)

@@ -11,11 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from strobe.analysis.ancestors import is_inside
 from strobe.analysis.step_trace import (
     choose_steps,
     clip_points,
@@ -25,6 +22,8 @@ from strobe.analysis.step_trace import (
 )
 from strobe.analysis.words import distinct_rows
 from strobe.errors import UsageError
+from strobe.model.ancestors import is_inside
+from strobe.model.arrays import Int64
 
 _HOST_WORK = ("operator", "communication")
 _NO_TENSORS = ("", "Scalar", "ScalarList")  # among the types of PyTorch's inputs
@@ -86,7 +85,7 @@ class Run:
         )
 
     @cached_property
-    def _host(self) -> tuple[NDArray[np.int64], pl.DataFrame, pl.DataFrame]:
+    def _host(self) -> tuple[Int64, pl.DataFrame, pl.DataFrame]:
         """The kind of each of the host's operators, the kinds, and its row of the spans."""
         worked = self.spans["flops"].is_not_null().to_numpy()
         inside = is_inside(worked, self.spans["parent"].fill_null(-1).to_numpy())

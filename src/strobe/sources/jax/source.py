@@ -15,7 +15,7 @@ from typing import Any
 
 from strobe.record.messages import show
 from strobe.record.source import Report, Wants, announce_held, announce_trace
-from strobe.sources import manager
+from strobe.sources import active
 from strobe.sources.bounds import most_seconds
 from strobe.sources.jax.session import ANCHOR, XlaSession
 
@@ -57,7 +57,7 @@ class JaxSource:
             try:
                 return leave(self, *error)
             finally:
-                manager.step_ended()
+                active.step_ended()
 
         annotation.__exit__ = end_step
 

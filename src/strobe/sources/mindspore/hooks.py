@@ -15,7 +15,7 @@ from typing import Any
 from strobe.model.tables import CATEGORIES
 from strobe.record import batches, recorder
 from strobe.record.messages import show
-from strobe.sources import manager
+from strobe.sources import active
 from strobe.sources.loaders import Names
 from strobe.sources.mindspore.graphs import Graphs
 from strobe.sources.mindspore.pipeline import Pipeline
@@ -137,7 +137,7 @@ def _end(original: _Function) -> _Function:
         try:
             return original(self, run_context)
         finally:
-            manager.step_ended()
+            active.step_ended()
 
     return on_train_step_end
 
@@ -160,7 +160,7 @@ def _cell(prefix: str, *told: dict[str, Any]) -> Callable[[_Function], _Function
             finally:
                 _steps.depth = max(0, _steps.depth - 1)
             if _steps.depth == 0 and _ends_steps(self):
-                manager.step_ended()
+                active.step_ended()
             return result
 
         return call

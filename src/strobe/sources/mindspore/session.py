@@ -16,7 +16,7 @@ from typing import Any
 from strobe.errors import CaptureError, StateError
 from strobe.record import recorder
 from strobe.record.source import Wants
-from strobe.sources import manager
+from strobe.sources import active
 
 _ANCHORS = 8  # at each end, of which the best counts
 # The system corrects its wall clock by less than this share; more means that somebody set it.
@@ -151,7 +151,7 @@ def wait_for_operators() -> None:
     try:
         compiler()._pynative_executor.sync()
     except Exception as error:
-        manager.keep_error(error)
+        active.keep_error(error)
 
 
 def compiler() -> Any:

@@ -16,7 +16,7 @@ from strobe.errors import CaptureError, StateError, UsageError
 from strobe.record import recorder
 from strobe.record.messages import show
 from strobe.record.source import Report, Wants, announce_held, announce_trace
-from strobe.sources import building, held, manager
+from strobe.sources import active, building, held
 from strobe.sources.bounds import most_seconds, start_timer
 from strobe.sources.paddle import build, communication, loading
 from strobe.sources.paddle.annotations import Annotations
@@ -223,7 +223,7 @@ class PaddleSource:
         if marker is None:
             self._marker = weakref.ref(trainer)
         if marker is None or marker is trainer:
-            manager.step_ended()
+            active.step_ended()
 
     def _stand_in(self, native: Any) -> Any:
         return _Door(native, self._give_way)

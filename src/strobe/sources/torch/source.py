@@ -17,7 +17,7 @@ from strobe.record import recorder
 from strobe.record.clocks import counter_problem
 from strobe.record.messages import show
 from strobe.record.source import Report, Wants, announce_trace
-from strobe.sources import building, held, manager
+from strobe.sources import active, building, held
 from strobe.sources.torch import alive, build, communication, loading, modules, room
 from strobe.sources.torch.kineto import KinetoSession
 
@@ -211,7 +211,7 @@ class TorchSource:
         if marker is None:
             self._marker = weakref.ref(optimizer)
         if marker is None or marker is optimizer:
-            manager.step_ended()
+            active.step_ended()
 
 
 def _obstacle() -> str | None:

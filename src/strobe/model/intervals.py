@@ -6,20 +6,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-_Int64 = NDArray[np.int64]
+from strobe.model.arrays import Int64
 
 
 @dataclass(frozen=True)
 class Union:
     """Intervals that neither overlap nor touch, in order."""
 
-    start_ns: _Int64
-    end_ns: _Int64
+    start_ns: Int64
+    end_ns: Int64
 
     @staticmethod
-    def of(start_ns: _Int64, end_ns: _Int64) -> Union:
+    def of(start_ns: Int64, end_ns: Int64) -> Union:
         """Return the union of intervals in any order; those without length count for nothing."""
         kept = end_ns > start_ns
         start_ns, end_ns = start_ns[kept], end_ns[kept]
@@ -41,7 +40,7 @@ class Union:
         """How long it lasts in all."""
         return int((self.end_ns - self.start_ns).sum())
 
-    def covers(self, start_ns: _Int64, end_ns: _Int64) -> _Int64:
+    def covers(self, start_ns: Int64, end_ns: Int64) -> Int64:
         """Return how much of each stretch it covers."""
         return self._before(end_ns) - self._before(start_ns)
 
@@ -70,11 +69,11 @@ class Union:
         )
         return Union.of(start_ns[inside], end_ns[inside])
 
-    def _before(self, time_ns: _Int64) -> _Int64:
+    def _before(self, time_ns: Int64) -> Int64:
         """Return how much of it lies before each time."""
         lengths = np.append(0, np.cumsum(self.end_ns - self.start_ns))
         place = np.searchsorted(self.start_ns, time_ns, side="right")
         whole = lengths[place]
         ends = np.append(0, self.end_ns)[place]
-        beyond: _Int64 = whole - np.maximum(ends - time_ns, 0) * (place > 0)
+        beyond: Int64 = whole - np.maximum(ends - time_ns, 0) * (place > 0)
         return beyond.astype(np.int64)

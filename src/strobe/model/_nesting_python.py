@@ -9,13 +9,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from strobe.model.arrays import Bool, Int32, Int64
+
 
 def nest(
-    lane: NDArray[np.int32],
-    start_ns: NDArray[np.int64],
-    end_ns: NDArray[np.int64],
-    parent: NDArray[np.int64],
-    self_ns: NDArray[np.int64],
+    lane: Int32,
+    start_ns: Int64,
+    end_ns: Int64,
+    parent: Int64,
+    self_ns: Int64,
     /,
 ) -> None:
     """Write each row's parent row (-1: none) and self time.
@@ -59,11 +61,11 @@ def nest(
 
 
 def cover(
-    lane: NDArray[np.int32],
-    start_ns: NDArray[np.int64],
-    end_ns: NDArray[np.int64],
-    name: NDArray[np.int32],
-    covered_ns: NDArray[np.int64],
+    lane: Int32,
+    start_ns: Int64,
+    end_ns: Int64,
+    name: Int32,
+    covered_ns: Int64,
     /,
 ) -> None:
     """Write, per name, the time in which a span of that name is open, lane by lane."""
@@ -87,11 +89,11 @@ def cover(
 
 
 def number_paths(
-    parent: NDArray[np.int64],
-    code: NDArray[np.int32],
-    path: NDArray[np.int64],
-    above: NDArray[np.int64],
-    last: NDArray[np.int32],
+    parent: Int64,
+    code: Int32,
+    path: Int64,
+    above: Int64,
+    last: Int32,
     /,
 ) -> None:
     """Write each row's path as a number, and of each number the path above and the last code."""
@@ -127,9 +129,9 @@ def _check_columns(
 
 def _check_spans(
     function: str,
-    lane: NDArray[np.int32],
-    start_ns: NDArray[np.int64],
-    end_ns: NDArray[np.int64],
+    lane: Int32,
+    start_ns: Int64,
+    end_ns: Int64,
 ) -> None:
     _refuse(function, lane < 0, "has a negative lane")
     _refuse(function, end_ns < start_ns, "ends before it starts")
@@ -139,7 +141,7 @@ def _check_spans(
     _refuse(function, earlier, "starts before the row above it; sort by start_ns", first=1)
 
 
-def _refuse(function: str, wrong: NDArray[np.bool_], what: str, first: int = 0) -> None:
+def _refuse(function: str, wrong: Bool, what: str, first: int = 0) -> None:
     if wrong.any():
         message = f"{function}(): row {int(wrong.argmax()) + first} {what}"
         raise ValueError(message)

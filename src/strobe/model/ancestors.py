@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+
+from strobe.model.arrays import Bool, Int64
 
 
-def innermost(marked: NDArray[np.bool_], parent: NDArray[np.int64]) -> NDArray[np.int64]:
+def innermost(marked: Bool, parent: Int64) -> Int64:
     """Return, for each row, the nearest marked row among itself and those around it; -1 for none.
 
     Each pass looks twice as far up as the one before: passes grow with the depth's logarithm.
@@ -23,8 +24,8 @@ def innermost(marked: NDArray[np.bool_], parent: NDArray[np.int64]) -> NDArray[n
     return found[:-1]
 
 
-def is_inside(marked: NDArray[np.bool_], parent: NDArray[np.int64]) -> NDArray[np.bool_]:
+def is_inside(marked: Bool, parent: Int64) -> Bool:
     """Return which rows have a marked one around them, themselves not counted."""
     around = np.append(innermost(marked, parent), -1)
-    inside: NDArray[np.bool_] = around[parent] >= 0
+    inside: Bool = around[parent] >= 0
     return inside

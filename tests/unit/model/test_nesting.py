@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drawing import spans
-from strobe.analysis import nesting
+from strobe.model import nesting
 
 Row = tuple[int, int, int, int]  # lane, start, end, name
 
@@ -30,7 +30,7 @@ ROWS = st.lists(
 
 @pytest.fixture(scope="module", params=["_kernels", "_nesting_python"])
 def kernels(request: pytest.FixtureRequest) -> ModuleType:
-    name = f"strobe.analysis.{request.param}"
+    name = f"strobe.model.{request.param}"
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -216,8 +216,8 @@ def test_cover_counts_the_instants_in_which_a_name_is_open(kernels, rows):
 
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(0, 300))
 def test_kernel_and_twin_agree_on_larger_tables(seed, n):
-    kernel = pytest.importorskip("strobe.analysis._kernels", reason="it was not built")
-    twin = importlib.import_module("strobe.analysis._nesting_python")
+    kernel = pytest.importorskip("strobe.model._kernels", reason="it was not built")
+    twin = importlib.import_module("strobe.model._nesting_python")
     draw = np.random.default_rng(seed)
     start, length = draw.integers(-(10**12), 10**12, n), draw.integers(0, 10**12, n)
     order = np.lexsort((-(start + length), start))
@@ -273,7 +273,7 @@ def test_columns_of_other_lengths_and_dtypes_are_refused(kernels):
 
 
 def test_the_kernel_refuses_results_it_cannot_write_safely():
-    kernel = pytest.importorskip("strobe.analysis._kernels", reason="it was not built")
+    kernel = pytest.importorskip("strobe.model._kernels", reason="it was not built")
     lane, times, out = np.zeros(2, np.int32), np.zeros(2, np.int64), np.zeros(2, np.int64)
 
     with pytest.raises(ValueError, match="self_ns must not share memory with parent"):
