@@ -18,7 +18,7 @@ LAYERS: dict[str, set[str]] = {
     "store": {"errors", "model"},
     "record": {"errors", "model", "store"},
     "sources": {"errors", "model", "record"},
-    "importers": {"errors", "model", "store", "analysis"},
+    "importers": {"errors", "model", "store"},
     "analysis": {"errors", "model"},
     "exporters": {"errors", "model", "store", "analysis"},
     "finalize": {"errors", "model", "store", "importers", "exporters", "analysis"},

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from strobe.model.arrays import Bool, Int32, Int64, UInt8, UInt16, UInt32, UInt64
+from strobe.model.interning import Interner
 from strobe.model.text import escape
 from strobe.store import layout
 from strobe.store.log import RECORD as log_record
@@ -20,17 +21,6 @@ from strobe.store.log import ProcessLog, Records
 _Integer = TypeVar("_Integer", np.int32, np.int64)
 
 LOST_NAME = "(name lost)"
-
-
-@dataclass
-class Texts:
-    """Distinct texts in the order of their first use; a text's number is its place."""
-
-    numbers: dict[str, int] = field(default_factory=dict)
-
-    def number(self, text: str) -> int:
-        """Return the number of a text, a new one if need be."""
-        return self.numbers.setdefault(text, len(self.numbers))
 
 
 @dataclass
@@ -120,7 +110,7 @@ class Log:
 
 def gather(processes: Iterable[ProcessLog]) -> Log:
     """Number names and lanes over all processes and sort the records by kind."""
-    names, attributes = Texts(), Texts()
+    names, attributes = Interner[str](), Interner[str]()
     lanes: list[dict[str, Any]] = []
     parts: dict[str, list[Gathered]] = {
         "spans": [],
@@ -152,15 +142,15 @@ def gather(processes: Iterable[ProcessLog]) -> Log:
     for part in merged.values():
         lost = part.name < 0
         if lost.any():
-            part.name[lost] = names.number(LOST_NAME)
+            part.name[lost] = names[LOST_NAME]
             nameless += int(lost.sum())
     return Log(
         **merged,
         steps=_concatenate_steps(steps),
         memory=concatenate_memory(memory),
         samples=_concatenate_samples(samples),
-        names=list(names.numbers),
-        attributes=list(attributes.numbers),
+        names=list(names),
+        attributes=list(attributes),
         lanes=lanes,
         nameless=nameless,
     )
@@ -170,7 +160,11 @@ class _Translation:
     """One process's numbers for strings and lanes, in terms of the whole log's."""
 
     def __init__(
-        self, process: ProcessLog, names: Texts, attributes: Texts, lanes: list[dict[str, Any]]
+        self,
+        process: ProcessLog,
+        names: Interner[str],
+        attributes: Interner[str],
+        lanes: list[dict[str, Any]],
     ) -> None:
         self._strings = process.strings
         self._prefix = process.prefix
@@ -257,13 +251,13 @@ class _Translation:
             stacks.append(
                 (
                     above_place,
-                    self._names.number(escape(self._strings.get(name, LOST_NAME))),
-                    -1 if text is None else self._attributes.number(text),
+                    self._names[escape(self._strings.get(name, LOST_NAME))],
+                    -1 if text is None else self._attributes[text],
                 )
             )
             above_place = places[number]
 
-    def _texts(self, ids: UInt32, texts: Texts, form: Callable[[str], str]) -> Int32:
+    def _texts(self, ids: UInt32, texts: Interner[str], form: Callable[[str], str]) -> Int32:
         """Number only the strings that are used here: a name is no attribute; 0 is none."""
         if not ids.any():
             return np.full(len(ids), -1, np.int32)
@@ -273,7 +267,7 @@ class _Translation:
         number_of = np.full(largest + 1, -1, np.int32)
         for string_id in np.flatnonzero(used[: largest + 1]).tolist():
             if string_id in self._strings:
-                number_of[string_id] = texts.number(form(self._strings[string_id]))
+                number_of[string_id] = texts[form(self._strings[string_id])]
         return _look_up(number_of, ids)
 
 

@@ -34,6 +34,7 @@ from strobe.importers.json_rows import (
 )
 from strobe.importers.wire import Ranges
 from strobe.model.arrays import Int8, Int32, Int64
+from strobe.model.interning import Interner
 from strobe.model.tables import CATEGORIES
 from strobe.store import files
 
@@ -82,14 +83,6 @@ _ARGUMENTS = (
 )
 
 
-class _Codes(dict[Any, int]):
-    """Numbers what it is asked for, from 0."""
-
-    def __missing__(self, key: Any) -> int:
-        code = self[key] = len(self)
-        return code
-
-
 def read(path: Path) -> Events:
     """Return the events of a trace; times are exact.
 
@@ -119,7 +112,11 @@ class _Reader:
 
     def __init__(self, file: JsonFile) -> None:
         self._file = file
-        self._names, self._categories, self._attributes = _Codes(), _Codes(), _Codes()
+        self._names, self._categories, self._attributes = (
+            Interner[Any](),
+            Interner[Any](),
+            Interner[Any](),
+        )
         self._columns = {name: array(code) for name, code in _TYPES.items()}
         told = [part.name for part in fields(Allocations) if part.name != "owner_ns"]
         self._memory = {name: array("q") for name in told}
@@ -132,9 +129,9 @@ class _Reader:
         self._category = Meanings(file, lambda text: self._categories[read_string(text)])
         self._name = Meanings(file, lambda text: self._names[read_string(text)])
         self._number = Meanings(file, _integer)
-        values = (_Codes() for _ in _GIVEN)
+        values = (Interner[Any]() for _ in _GIVEN)
         self._given = [Meanings(file, codes.__getitem__) for codes in values]
-        self._pairs = [_Codes() for _ in _GIVEN]
+        self._pairs = [Interner[Any]() for _ in _GIVEN]
 
     def add(self, batch: Batch) -> None:
         """Take some events."""
@@ -289,7 +286,7 @@ def _pad(column: array[int], count: int) -> None:
 
 def _attribute_texts(keys: list[bytes]) -> tuple[list[str], Int32]:
     """The attributes as JSON, and which of them each key stands for."""
-    texts = _Codes()
+    texts = Interner[Any]()
     codes = [texts[text] if (text := _attribute_text(key)) else -1 for key in keys]
     return list(texts), np.array(codes, np.int32)
 

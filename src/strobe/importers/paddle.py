@@ -37,6 +37,7 @@ from strobe.importers.paddle_trace import (
 )
 from strobe.importers.wire import Found, Kind, Ranges, WireFile
 from strobe.model.arrays import Int32, Int64
+from strobe.model.interning import Interner
 
 _MOST_TYPE = 1 << 20
 
@@ -82,16 +83,13 @@ class _Names:
 
     def __init__(self, file: WireFile) -> None:
         self._file = file
-        self._places: dict[bytes, int] = {}
+        self._places = Interner[bytes]()
 
     def number(self, ranges: Ranges) -> Int32:
         data, places = self._file.data, self._places
         code, first = self._file.number(ranges)
         pairs = zip(ranges.begin[first].tolist(), ranges.end[first].tolist(), strict=True)
-        found = [
-            places.setdefault(data[begin:end] if begin >= 0 else b"", len(places))
-            for begin, end in pairs
-        ]
+        found = [places[data[begin:end] if begin >= 0 else b""] for begin, end in pairs]
         numbers: Int32 = np.array(found, np.int32)[code]
         return numbers
 
