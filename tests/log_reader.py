@@ -58,7 +58,7 @@ def _blocks(data: bytes, header: struct.Struct, magic: bytes) -> Iterator[tuple[
 
 
 def _definitions(data: bytes) -> dict[int, dict[int, bytes]]:
-    found: dict[int, dict[int, bytes]] = {1: {}, 2: {}, 3: {}}
+    found: dict[int, dict[int, bytes]] = {1: {}, 2: {}, 3: {}, 5: {}}
     header = struct.Struct("<5I")
     for body, magic, kind, number, length, crc in _blocks(data, header, b"SDEF"):
         text = data[body : body + length]

@@ -115,8 +115,8 @@ typedef enum {
                     // the lane that it is; sequence, the first of them; thread, who counts them
   kDefineProcess = 3,  // JSON: pid, parent, host, start, recorder, ...
   kDefineNote = 4,     // text for people: what limits this process's records
-  kDefineRing = 5,     // the ring of this number is not in the log's directory; text for people:
-                       // the folder that it is in
+  kDefineRing = 5,     // there is a file of the ring of this number; text for people: the folder
+                       // that it is in, nothing if that is the log's directory
 } DefinitionKind;
 
 // DEFINITION, 20 bytes and length bytes

@@ -77,7 +77,10 @@ static void *map_ring(Log *log, uint32_t number, Ring *ring) {
   snprintf(path, sizeof path, "%s.%u.ring", log->prefix, number);
   const char *tmp = getenv("TMPDIR");
   void *map = log->keep_rings ? map_file(path) : NULL;
-  if (map != NULL) return map;
+  if (map != NULL) {
+    log_define(log, kDefineRing, number, "", 0);
+    return map;
+  }
   if (has_directory(log)) {
     map = map_elsewhere(log, tmp && *tmp == '/' ? tmp : "/tmp", number);
     if (map == NULL) map = map_elsewhere(log, "/dev/shm", number);

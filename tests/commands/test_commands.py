@@ -285,6 +285,52 @@ def test_clean_takes_a_link_that_the_user_names(tmp_path: Path) -> None:
     assert (tmp_path / "one").is_symlink()
 
 
+def test_clean_takes_the_folder_that_one_is_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording = record_long_ago(tmp_path, "old", days=30)
+    monkeypatch.chdir(recording)
+
+    status, out, _ = command("clean", ".", "--yes")
+
+    assert status == 0
+    assert recording.name in out
+    assert not recording.exists()
+
+
+def test_clean_finds_leftovers_in_the_trees_of_mindspore(tmp_path: Path) -> None:
+    recording = record_long_ago(tmp_path, "old", days=30)
+    left = tmp_path / "profiler" / "FRAMEWORK" / f"op_range_0{places.DELETED}"
+    left.parent.mkdir(parents=True)
+    recording.rename(left)
+
+    _, out, _ = command("clean", tmp_path, "--yes")
+
+    assert left.name in out
+    assert not left.exists()
+
+
+@pytest.mark.parametrize(
+    ("verb", "suffix"), [("export", ".json"), ("flame", ".html")], ids=["export", "flame"]
+)
+@pytest.mark.parametrize("force", [True, False])
+def test_no_file_is_written_through_a_link_beside_a_recording(
+    tmp_path: Path, verb: str, suffix: str, force: bool
+) -> None:
+    recording = record(tmp_path / "out", "training")
+    planted = recording.with_name(recording.name + suffix)
+    planted.symlink_to(tmp_path / "diary.txt")
+    words = ["--format", "chrome"] if verb == "export" else []
+
+    status, _, err = command(verb, recording, *words, *(["--force"] if force else []))
+
+    assert status == 1
+    assert "is a symbolic link; name the file to write with -o" in err
+    assert not (tmp_path / "diary.txt").exists()
+    assert command(verb, recording, *words, "-o", planted)[0] == 0  # named, so it is meant
+    assert (tmp_path / "diary.txt").stat().st_size > 0
+
+
 @pytest.mark.parametrize("text", ["", "{}", '{"format": 1}', '{"format": 99, "name": "x"}'])
 def test_clean_deletes_only_folders_with_our_manifest(tmp_path: Path, text: str) -> None:
     for name in ("project", "project.deleted"):

@@ -270,7 +270,7 @@ def test_no_file_is_written_through_a_link_in_a_tree(program: Program, name: str
     place.symlink_to(victim)
     before = {path: path.stat().st_mtime_ns for path in victim.rglob("*") if path.name[0] != "."}
 
-    with pytest.raises(FormatError, match="symbolic link and not a regular file"):
+    with pytest.raises(FormatError, match="symbolic link and not a folder"):
         mindspore_tree.analyse_recording(recording)
 
     after = {path: path.stat().st_mtime_ns for path in victim.rglob("*") if path.name[0] != "."}
@@ -291,6 +291,37 @@ def test_a_file_of_a_tree_that_is_a_link_is_replaced(program: Program) -> None:
     assert victim.read_text() == "dear diary"
     assert not (root / "profiler_info_0.json").is_symlink()
     assert rows(root / "cpu_op_detail_info_0.csv")
+
+
+def test_a_recording_outside_of_a_tree_has_none(program: Program) -> None:
+    recording = record_one(program)
+    elsewhere = program.folder / "x" / "y" / "recording"
+    shutil.copytree(recording, elsewhere)
+    mine = program.folder / "x" / "dataset_0.csv"
+    mine.write_text("mine")
+
+    with pytest.raises(FormatError, match="not in a folder named FRAMEWORK"):
+        mindspore_tree.analyse_recording(elsewhere)
+
+    assert mine.read_text() == "mine"
+    assert names(mine.parent) == {"y", "dataset_0.csv"}
+    link = program.folder / "link"
+    link.symlink_to(recording)
+    assert mindspore_tree.analyse_recording(link) == program.output / "profiler"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"parameters": 5}, {"unheard": 1}, {"missing": 5}, {"format": "x"}],
+    ids=["parameters", "unheard", "missing", "format"],
+)
+def test_a_damaged_declaration_is_a_format_error(program: Program, changes: dict[str, Any]) -> None:
+    recording = record_one(program)
+    content = manifest.read(recording)
+    manifest.write(recording, replace(content, exports=[{**content.exports[0], **changes}]))
+
+    with pytest.raises(FormatError):
+        mindspore_tree.analyse_recording(recording)
 
 
 def test_the_place_of_a_tree_is_not_read_from_a_recording(program: Program) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 import pytest
 
 import strobe
-from programs import Program, count
+from programs import Program, command, count
+from strobe.store import places
 
 OVERLAPPING = """
     sys.executable = ""             # no finalizer: the log stays
@@ -205,6 +207,62 @@ def test_a_copy_beside_the_original_takes_nothing_from_it(overlapping: Path) -> 
     assert not (copy / "log").exists()
     assert spans(sharer) == SHARER
     assert spans(owner) == OWNER
+
+
+def test_a_copy_of_a_sharer_does_not_take_back_its_reference(overlapping: Path) -> None:
+    owner, sharer = find(overlapping, "owner"), find(overlapping, "sharer")
+    copy = Path(shutil.copytree(sharer, overlapping / "copy"))
+
+    assert spans(copy) == SHARER
+    assert spans(owner) == OWNER
+    assert spans(sharer) == SHARER
+    assert not (owner / "log").exists()
+
+
+def test_a_copy_of_a_parent_does_not_take_back_its_references(family: Path) -> None:
+    parent, child = find(family, "parent"), find(family, "child")
+    copy = Path(shutil.copytree(parent, family / "copy"))
+
+    assert spans(copy) == PARENT
+    assert spans(child) == CHILD
+    assert spans(parent) == PARENT
+    assert not list(family.rglob("log"))
+
+
+def test_an_owner_that_was_renamed_keeps_its_log_for_the_sharer(overlapping: Path) -> None:
+    owner, sharer = find(overlapping, "owner"), find(overlapping, "sharer")
+    renamed = owner.rename(overlapping / "renamed")
+
+    assert spans(renamed) == OWNER
+    assert (renamed / "log").is_dir()
+    assert not places.remove_recording(renamed, wait=True)
+    renamed.rename(owner)
+    assert spans(sharer) == SHARER
+
+
+def test_a_crafted_link_does_not_take_back_the_reference_of_another(family: Path) -> None:
+    parent, child = find(family, "parent"), find(family, "child")
+    assert spans(child) == CHILD
+    (reference,) = (child / "log" / "refs").iterdir()
+    crafted = Path(shutil.copytree(parent, family.parent / "crafted"))
+    (link,) = (crafted / "log" / "links").iterdir()
+    link.write_text(os.path.relpath(child / "log", crafted))
+
+    _ = spans(crafted)
+
+    assert not (crafted / "log").exists()
+    assert reference.is_file()
+    assert spans(parent) == PARENT
+
+
+def test_those_who_share_a_log_are_deleted_together(overlapping: Path, family: Path) -> None:
+    assert overlapping == family
+    status, out, _ = command("clean", family, "--older-than", "0", "--yes")
+
+    assert status == 0
+    assert "4 recordings" in out
+    assert "stays" not in out
+    assert list(family.iterdir()) == []
 
 
 def test_a_link_that_only_one_side_knows_is_not_followed(family: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import strobe
-from programs import Program, count
+from programs import Program, command, count
 from strobe.record.source import announce_held
 from strobe.store import manifest
 
@@ -231,6 +231,40 @@ def test_files_that_were_not_finished_when_the_program_was_killed(
     assert note == "the program ended without stop(): the recording ends with its last record"
 
 
+@pytest.mark.parametrize(
+    ("ending", "how"),
+    [
+        *(("ring", how) for how in ("gone", "empty", "cut off", "folder")),
+        # Empty or cut off they may well be: so a program that is killed leaves them.
+        *((ending, how) for ending in ("chunks", "definitions") for how in ("gone", "folder")),
+    ],
+)
+def test_nothing_is_written_over_a_file_that_is_missing(
+    program: Program, killed: Path, tmp_path: Path, ending: str, how: str
+) -> None:
+    """A copy may have been interrupted, or a file left behind: it may be found again."""
+    path = file_of(killed, ending)
+    kept = shutil.copyfile(path, tmp_path / "kept")
+    path.unlink()
+    if how == "empty":
+        path.touch()
+    elif how == "cut off":
+        path.write_bytes(kept.read_bytes()[:500_000])
+    elif how == "folder":
+        path.mkdir()
+
+    note = figures_of(program, killed)[2]
+
+    assert f"{path.name}: " in note
+    assert (killed / "log").is_dir()
+    assert not (killed / "tables").exists()
+    if how == "folder":
+        path.rmdir()
+    shutil.copyfile(kept, path)
+    assert figures_of(program, killed)[:2] == (SPANS + 1, 0)
+    assert not (killed / "log").exists()
+
+
 def test_definitions_that_are_gone_cost_only_the_names(program: Program, recording: Path) -> None:
     path = file_of(recording, "definitions")
     path.unlink()
@@ -268,12 +302,50 @@ def test_a_newer_format_is_refused_with_the_version_to_install(
     assert (recording / "log").is_dir()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 1}', '{"format": "1"}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "{}", '{"format": 1}', '{"format": "1"}', "[" * 200_000]
+)
 def test_a_damaged_manifest_is_a_format_error(program: Program, recording: Path, text: str) -> None:
     (recording / "strobe.json").write_text(text)
 
     with pytest.raises(strobe.FormatError, match=r"strobe\.json"):
         strobe.open(recording)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({name: value} for name in ("exports", "missing", "sources") for value in (5, ["x"])),
+        *({"metadata": 7}, {"stats": "x"}, {"stats": {"records": "x"}}, {"wants": []}, {"log": 1}),
+        *({"span_cost_ns": "x"}, {"pid": True}, {"sources": {"torch": {}}}, {"unheard_of": 1}),
+        *({"start": None}, {"stop": {}}, {"stop": "x"}, {"start": {"wall_ns": 1}}),
+    ],
+    ids=str,
+)
+def test_a_manifest_with_a_wrong_value_names_it(
+    program: Program, recording: Path, changes: dict[str, object]
+) -> None:
+    path = recording / "strobe.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    with pytest.raises(strobe.FormatError, match=rf"strobe\.json', {next(iter(changes))}"):
+        strobe.open(recording)
+
+
+@pytest.mark.parametrize("value", ["x", None, 10**30, True, 1.5])
+def test_a_neighbour_with_a_wrong_time_does_not_matter(
+    program: Program, recording: Path, tmp_path: Path, value: object
+) -> None:
+    bad = Path(shutil.copytree(recording, tmp_path / "bad"))
+    content = json.loads((bad / "strobe.json").read_text())
+    content["start"]["wall_ns"] = value
+    (bad / "strobe.json").write_text(json.dumps(content))
+
+    assert strobe.open(tmp_path).path == recording
+    for words in (["info"], ["summary"], ["clean", "--yes"]):
+        assert command(words[0], tmp_path, *words[1:])[0] == 0
+    with pytest.raises(strobe.FormatError, match=r"start\.wall_ns: .* is not a time"):
+        strobe.open(bad)
 
 
 def test_a_folder_with_one_recording_is_that_recording(program: Program, recording: Path) -> None:

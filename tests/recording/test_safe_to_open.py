@@ -26,6 +26,7 @@ import strobe
 from programs import Program, command, count
 
 SPANS = 200
+ID, OTHER_ID = "0123456789abcdef", "0123456789abcdee"
 KILLED = "the program ended without stop(): the recording ends with its last record"
 SECONDS = 120
 """After this, opening it hangs."""
@@ -141,10 +142,10 @@ def test_a_ring_that_is_a_link_costs_nobody_a_file(recording: Path, victim: Path
 
 @WAYS
 def test_a_path_in_links_costs_nobody_a_folder(recording: Path, victim: Path, use: Use) -> None:
-    (recording / "log" / "links" / "0").write_text(str(victim / "log"))
+    (recording / "log" / "links" / ID).write_text(str(victim / "log"))
     relative = os.path.relpath(victim / "log", recording)
-    (recording / "log" / "links" / "1").write_text(relative)
-    (recording / "log" / "refs" / "0").write_text(str(victim))
+    (recording / "log" / "links" / OTHER_ID).write_text(relative)
+    (recording / "log" / "refs" / ID).write_text(str(victim))
 
     use(recording)
 
@@ -194,6 +195,34 @@ def test_a_folder_that_is_a_link_costs_nobody_a_folder(
 
 
 @WAYS
+@pytest.mark.parametrize("where", ["links", "manifest"])
+def test_references_behind_a_link_cost_nobody_a_file(
+    recording: Path, victim: Path, use: Use, where: str
+) -> None:
+    """A log of the attacker's own, whose refs are the victim's folder."""
+    other = recording / "sub" if where == "links" else recording.parent / "other"
+    (other / "log").mkdir(parents=True)
+    (other / "log" / "refs").symlink_to(victim)
+    (victim / ID).write_text("dear diary")
+    if where == "links":
+        (recording / "log" / "links" / ID).write_text("sub/log")
+    else:
+        edit(recording, id=ID, log="../other/log")
+
+    use(recording)
+
+    assert (victim / ID).read_text() == "dear diary"
+    (victim / ID).unlink()
+
+
+@WAYS
+def test_a_fifo_among_what_is_left_of_tables_stops_nobody(recording: Path, use: Use) -> None:
+    os.mkfifo(recording / "tables.part-1")
+
+    use(recording)
+
+
+@WAYS
 def test_a_lock_that_is_a_link_makes_no_file(recording: Path, victim: Path, use: Use) -> None:
     (recording / ".lock").unlink(missing_ok=True)
     (recording / ".lock").symlink_to(victim / "new")
@@ -223,7 +252,7 @@ def test_a_ring_that_is_a_link_is_told(recording: Path, victim: Path) -> None:
     found = look(recording)
 
     assert found["spans"] == 0
-    assert f"{ring.name}: not read, since it is a symbolic link" in found["note"]
+    assert f"{ring.name}: not opened, because it is a symbolic link" in found["note"]
     assert not (recording / "tables").exists()
     ring.unlink()
     (victim.parent / "ring").rename(ring)  # mended
@@ -252,7 +281,7 @@ def test_what_is_no_regular_file_is_not_opened(
     if name in (".lock", "finalizer.log"):
         assert found == {"spans": SPANS, "note": ""}
     else:
-        assert "not a regular file" in found["error"]
+        assert "not opened, because it is a" in found["error"]
         assert name.rpartition("/")[2] in found["error"]
 
 
@@ -262,7 +291,7 @@ def test_what_is_no_regular_file_is_not_opened(
     [
         *("log", "log/PREFIX.0.ring", "log/PREFIX.chunks", "log/PREFIX.definitions"),
         *("log/PREFIX.8.ring", "log/x.ring", "log/new.chunks", "log/alive-1-2.json"),
-        *("log/links/0", "log/refs/0", "log/trace.facts"),
+        *("log/links/0123456789abcdef", "log/refs/0123456789abcdef", "log/trace.facts"),
     ],
 )
 def test_what_is_no_regular_file_in_a_log_is_not_opened(
@@ -275,8 +304,8 @@ def test_what_is_no_regular_file_in_a_log_is_not_opened(
 
     whole = not any(part in name for part in (".0.ring", "PREFIX.chunks")) and name != "log"
     assert found["spans"] == (SPANS if whole or "chunks" in name else 0)
-    if name != "log/refs/0":
-        assert f"{place.name}: not read, since it is a" in found["note"]
+    if name != f"log/refs/{ID}":
+        assert f"{place.name}: not opened, because it is a" in found["note"]
         assert not (recording / "tables").exists()
 
 
@@ -291,7 +320,7 @@ def test_a_trace_of_a_framework_is_a_file_of_the_log(
     found = look(recording)
 
     assert found["spans"] == SPANS
-    assert "trace: not read" in found["note"]
+    assert "trace: not opened" in found["note"]
 
 
 def put(place: Path, kind: str, victim: Path) -> None:
@@ -439,6 +468,14 @@ class temporary_folder:
             del os.environ["TMPDIR"]
         else:
             os.environ["TMPDIR"] = self._before
+
+
+def test_a_temporary_folder_may_be_a_link(program: Program, tmp_path: Path) -> None:
+    recording = record_with_ring_elsewhere(program, tmp_path, killed=True)
+    (tmp_path / "link").symlink_to(tmp_path / "tmp")
+
+    with temporary_folder(tmp_path / "link"):
+        assert look(recording) == {"spans": SPANS, "note": KILLED}
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o750, 0o701])

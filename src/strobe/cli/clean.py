@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -47,11 +48,11 @@ def clean(
     if not path.is_dir():
         message = f"clean {str(path)!r}: there is no such folder"
         raise CommandError(message)
-    folder = path.resolve() if path.is_symlink() else path
+    folder = path.resolve()
     with waiting("measuring"):
         rows = inventory.describe(places.find_recordings(folder))
         left = inventory.describe(places.find_deleted(folder))
-    old = [row for row in rows if row["age_days"] >= older_than and _may_go(row, force=force)]
+    old = _those_that_may_go([row for row in rows if row["age_days"] >= older_than], force=force)
     chosen = [*old, *(row | {"state": _LEFT_OVER} for row in left if row["readable"])]
     if not as_json:
         _show(folder, chosen, len(rows) - len(old))
@@ -66,29 +67,46 @@ def clean(
         raise typer.Exit(1)
 
 
-def _may_go(row: dict[str, Any], *, force: bool) -> bool:
-    if row["records"] or not row["readable"] or (row["records"] is None and not force):
-        return False
-    return not references.is_needed(Path(row["path"]) / references.LOG, elsewhere=False)
+def _those_that_may_go(rows: list[dict[str, Any]], *, force: bool) -> list[dict[str, Any]]:
+    """Return the rows of what nobody records into, and what nobody needs who stays."""
+    may_record = (True,) if force else (True, None)
+    chosen = [row for row in rows if row["readable"] and row["records"] not in may_record]
+    needed = {row["path"]: _needed_by(Path(row["path"])) for row in chosen}
+    while True:
+        going = {os.path.realpath(row["path"]) for row in chosen}
+        kept = [row for row in chosen if needed[row["path"]] <= going]
+        if len(kept) == len(chosen):
+            return kept
+        chosen = kept
+
+
+def _needed_by(recording: Path) -> set[str]:
+    return set(map(str, references.needed_by(recording / references.LOG)))
 
 
 def _delete(chosen: list[dict[str, Any]]) -> None:
+    """Delete them; one whose log another one needs is tried again after that one."""
     with waiting("deleting") as progress:
-        for number, row in enumerate(chosen):
-            progress("deleting", number / len(chosen))
-            try:
+        left, before = list(chosen), -1
+        while left and len(left) != before:
+            before = len(left)
+            for row in left:
+                progress("deleting", 1 - len(left) / len(chosen))
                 row["state"] = _delete_one(Path(row["path"]), row["state"])
-            except FormatError as error:
-                row["state"] = f"cannot be deleted ({error.reason})"
-            except OSError as error:
-                row["state"] = f"cannot be deleted ({error.strerror})"
+            left = [row for row in left if row["state"] == _IN_USE]
 
 
 def _delete_one(path: Path, state: str) -> str:
-    if state == _LEFT_OVER:
-        places.remove_deleted(path)
-        return _DELETED
-    return _DELETED if places.remove_recording(path) else _IN_USE
+    """Delete one, and return its new state."""
+    try:
+        if state == _LEFT_OVER:
+            places.remove_deleted(path)
+            return _DELETED
+        return _DELETED if places.remove_recording(path) else _IN_USE
+    except FormatError as error:
+        return f"cannot be deleted ({error.reason})"
+    except OSError as error:
+        return f"cannot be deleted ({error.strerror})"
 
 
 def _show(folder: Path, chosen: list[dict[str, Any]], others: int) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import typer
 
+from strobe.cli._target import choose_target
 from strobe.cli._waiting import waiting
 from strobe.errors import CommandError
 from strobe.exporters import NAMES, find_exporter
@@ -33,10 +34,7 @@ def export(
     """
     exporter = find_exporter(form.value)
     recording = open_recording(path)
-    target = output or recording.path.with_name(recording.path.name + exporter.SUFFIX)
-    if target.exists() and not force:
-        message = f"{str(target)!r} exists; add --force to overwrite it"
-        raise CommandError(message)
+    target = choose_target(recording.path, output, exporter.SUFFIX, force=force)
     try:
         tables = recording.tables_path
         with waiting("exporting") as progress:

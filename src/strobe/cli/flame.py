@@ -9,6 +9,7 @@ from pathlib import Path
 
 import typer
 
+from strobe.cli._target import choose_target
 from strobe.cli._waiting import waiting
 from strobe.errors import CommandError
 from strobe.reports.flame import FORMATS
@@ -39,10 +40,7 @@ def flame(
     """
     suffix, make = FORMATS[form.value]
     recording = open_recording(path)
-    target = output or recording.path.with_name(recording.path.name + suffix)
-    if target.exists() and not force:
-        message = f"{str(target)!r} exists; add --force to overwrite it"
-        raise CommandError(message)
+    target = choose_target(recording.path, output, suffix, force=force)
     _ = recording.tables_path  # made first if need be, which shows a line of its own
     with waiting("drawing"):
         graph = recording.flame()

@@ -128,6 +128,7 @@ def build(
         calls_unfinished=int(calls.unfinished.sum()),
         foreign=foreign,
         missing=missing,
+        uncounted=bool(logs.missing) or not processes or any(each.uncounted for each in processes),
     )
     _write(into, "completeness", completeness)
     _write(into, "metadata", _metadata(manifest, processes, window))
@@ -328,6 +329,7 @@ def _completeness(
     calls_unfinished: int,
     foreign: Mapping[str, Added],
     missing: list[str],
+    uncounted: bool,
 ) -> dict[str, Column]:
     gaps = [gap for process in processes for gap in process.gaps]
     dropped = sum(
@@ -336,7 +338,7 @@ def _completeness(
         if gap.before_ns >= window.start_ns and gap.after_ns <= window.end_ns
     )
     dropped += _missing(manifest, processes)
-    is_known = bool(dropped) or not missing  # nobody counted what is in a missing log or ring
+    is_known = bool(dropped) or not uncounted
     own_ns = sum(process.own_ns for process in processes) + manifest.stats.get("start_stop_ns", 0)
     own_ns += round(manifest.span_cost_ns * collected)
     spans: dict[str, Any] = {

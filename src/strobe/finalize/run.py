@@ -45,7 +45,8 @@ def finalize(
         if places.is_finalized(recording):
             return tables
         content = manifest.read(recording)
-        for problem in files.strange([tables]):
+        problem = files.oddity(tables, "a folder")
+        if problem is not None:
             raise FormatError(recording, TABLES, problem)
         if not _is_over(recording, content):
             return _write_aside(recording, content, progress, first)
@@ -63,7 +64,7 @@ def _write(recording: Path, content: manifest.Manifest, progress: Progress, firs
     """Write the tables into the recording: as a whole or not at all. Return where they are."""
     from strobe.finalize.build import build
 
-    for abandoned in recording.glob(f"{TABLES}.part-*"):
+    for abandoned in filter(files.is_folder, files.list_folder(recording, f"{TABLES}.part-*")):
         shutil.rmtree(abandoned, ignore_errors=True)
     part = recording / f"{TABLES}.part-{manifest.new_id()}"
     part.mkdir()

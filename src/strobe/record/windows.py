@@ -149,7 +149,7 @@ def _make_control() -> str:
         if (
             isinstance(error, PermissionError) and error.errno is None
         ):  # not safe: somebody must act
-            show(f"{error}; until then processes that are spawned are not recorded")
+            show(f"{error}; without it, processes that are spawned are not recorded")
         recorder.core.use_control(None, True)
         return ""
     return path

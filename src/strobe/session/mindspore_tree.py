@@ -176,9 +176,14 @@ def analyse_recording(
     from strobe.reports.mindspore_tree.info import Facts
 
     began_ns = time.time_ns()
+    if recording.is_symlink():  # the one that the user gave
+        recording = recording.resolve()
     content = manifest.read(recording)
     declared = read_declaration(recording, content)
     _refuse_running(recording, content)
+    if root is None and recording.parent.name != RAW:
+        reason = f"not in a folder named {RAW}, so there is no tree to write its files into"
+        raise FormatError(recording, "tree", reason)
     if not places.is_finalized(recording) and references.find_log(recording, content) is None:
         raise FormatError(recording, "recording", "its tables and its log are gone")
     try:
@@ -233,10 +238,20 @@ def gather(recording: Path) -> Run:
 def read_declaration(recording: Path, content: manifest.Manifest) -> Declaration:
     """Return what the recording is to become; raises FormatError where it is to become nothing."""
     for wanted in content.exports:
-        if wanted["format"] == FORMAT:
-            return Declaration(**wanted)
+        if wanted.get("format") == FORMAT:
+            return _read_declaration(recording, wanted)
     reason = "not recorded by strobe.mindspore; see strobe.open and strobe export"
     raise FormatError(recording, "recording", reason)
+
+
+def _read_declaration(recording: Path, wanted: Mapping[str, Any]) -> Declaration:
+    try:
+        declared = Declaration(**wanted)
+    except TypeError as error:
+        raise FormatError(recording, "exports", f"not a declaration of a tree ({error})") from None
+    if not isinstance(declared.parameters, dict) or not isinstance(declared.missing, dict):
+        raise FormatError(recording, "exports", "parameters and missing must be objects")
+    return declared
 
 
 def _refuse_running(recording: Path, content: manifest.Manifest) -> None:
@@ -279,9 +294,14 @@ def _gather(
         missing={**missing, **declared.missing},
         lanes=dict(lanes.iter_rows()),
         pipeline=_read_pipeline(tables, *bounds),
-        rank=int(facts.get("mindspore_rank") or facts.get("rank") or 0),
+        rank=_read_number(facts, "mindspore_rank", "rank"),
         pretty=pretty,
     )
+
+
+def _read_number(facts: Mapping[str, str], *names: str) -> int:
+    """Return the first of these facts that is a number, 0 if none is."""
+    return next((int(facts[name]) for name in names if facts.get(name, "").isdecimal()), 0)
 
 
 def _read_pipeline(tables: Path, start_ns: int | None, end_ns: int | None) -> Mapping[str, bytes]:
@@ -297,8 +317,10 @@ def _read_pipeline(tables: Path, start_ns: int | None, end_ns: int | None) -> Ma
 
 def _refuse_links(recording: Path, *folders: Path) -> None:
     """Raise FormatError where files would be written through a link: trees come from anybody."""
-    for problem in files.strange(folders):
-        raise FormatError(recording, "tree", problem)
+    for folder in folders:
+        problem = files.oddity(folder, "a folder")
+        if problem is not None:
+            raise FormatError(recording, folder.name, problem)
 
 
 def _find_root(recording: Path, recording_id: str, declared: Declaration, run: Run) -> Path:
@@ -309,7 +331,7 @@ def _find_root(recording: Path, recording_id: str, declared: Declaration, run: R
     around = recording.parent.parent
     if declared.kind == "profile" or "rank" in run.facts or "mindspore_rank" not in run.facts:
         return around
-    world = int(run.facts.get("mindspore_world_size", 1))
+    world = _read_number(run.facts, "mindspore_world_size") or 1
     folder = _rank_folder(around.parent, run.rank, world)
     if folder == around.parent:
         return around

@@ -391,9 +391,10 @@ def _find(path: str | os.PathLike[str]) -> Path:
         raise FormatError(path, "recording", f"{reason}; give the directory of a recording")
     found = places.find_recordings(folder.absolute())
     if not found:
-        problem = next(files.strange([folder / manifest.FILE_NAME]), None)
-        reason = problem or "neither a recording nor a folder that holds one"
-        raise FormatError(path, "recording", reason)
+        problem = files.oddity(folder / manifest.FILE_NAME)
+        if problem is not None:
+            raise FormatError(path, manifest.FILE_NAME, problem)
+        raise FormatError(path, "recording", "neither a recording nor a folder that holds one")
     return found[0] if len(found) == 1 else _choose(folder.absolute(), found)
 
 

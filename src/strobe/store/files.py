@@ -58,8 +58,7 @@ def open_regular(path: Path) -> io.BufferedReader:
 
 def _check_regular(path: Path, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
-        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
-        raise OSError(errno.EINVAL, f"{kind}, not a regular file", str(path))
+        raise OSError(errno.EINVAL, f"{_kind(status.st_mode)}, not a regular file", str(path))
 
 
 def read_bytes(path: Path) -> bytes:
@@ -104,14 +103,27 @@ def list_folders(folder: Path) -> list[Path]:
     return [path for path in list_folder(folder) if is_folder(path)]
 
 
-def strange(paths: Iterable[Path]) -> Iterator[str]:
+def oddity(path: Path, wanted: str = "a regular file") -> str | None:
+    """Say what is neither a regular file nor a directory, None for these and for nothing at all."""
+    try:
+        mode = path.lstat().st_mode
+    except (OSError, ValueError):
+        return None
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+        return None
+    return f"not opened, because it is {_kind(mode)} and not {wanted}"
+
+
+def oddities(paths: Iterable[Path]) -> Iterator[str]:
     """Yield a sentence for each of these that is neither a regular file nor a directory."""
     for path in paths:
-        with contextlib.suppress(OSError):  # gone since it was listed
-            mode = path.lstat().st_mode
-            if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-                kind = _KINDS.get(stat.S_IFMT(mode), "something else")
-                yield f"{path.name}: not read, since it is {kind} and not a regular file"
+        problem = oddity(path)
+        if problem is not None:
+            yield f"{path.name}: {problem}"
+
+
+def _kind(mode: int) -> str:
+    return _KINDS.get(stat.S_IFMT(mode), "something else")
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -62,9 +62,12 @@ class ProcessLog:
     drain_ns: int = 0
     failed_errno: int = 0
     faults: list[str] = field(default_factory=list)
-    rings_elsewhere: dict[int, str] = field(default_factory=dict)
+    rings: dict[int, str] = field(default_factory=dict)
+    """The rings that have files, and the folder of each: "" for the log's own."""
     missing: list[str] = field(default_factory=list)
     """What this process has written and cannot be read: a sentence for each file."""
+    uncounted: bool = False
+    """Whether nobody knows how many records are in what is missing."""
 
     @property
     def dropped(self) -> int:
@@ -118,9 +121,13 @@ def _read_process(
     # Definitions last: each is written before its first use.
     definitions = directory / f"{prefix}.definitions"
     _read_definitions(definitions, log)
-    if (found or chunks) and not definitions.exists():  # else killed before it made them
-        log.faults.append(f"{definitions.name}: not there")
-    log.missing += _missing_rings(directory, log, elsewhere)
+    if (found or chunks) and not files.is_regular(definitions):  # else killed before it made them
+        log.missing.append(f"{definitions.name}: not there")
+    if files.is_regular(definitions) and not files.is_regular(directory / f"{prefix}.chunks"):
+        log.missing.append(f"{prefix}.chunks: not there")
+    lost = _missing_rings(directory, log, {_number_of(path) for path in paths})
+    log.missing += lost
+    log.uncounted = bool(lost)
     for ring in found:
         parts = [(first, records) for number, first, records in chunks if number == ring.number]
         _take_once([*parts, (ring.tail, ring.records)], ring.head, log)
@@ -139,26 +146,32 @@ def _read_process(
     return log
 
 
-def _missing_rings(
-    directory: Path, log: ProcessLog, elsewhere: Mapping[tuple[str, int], Path]
-) -> list[str]:
-    lost = {
-        n: folder for n, folder in log.rings_elsewhere.items() if (log.prefix, n) not in elsewhere
-    }
-    made_since = rings.find_elsewhere(directory) if lost else {}  # by a program that still runs
+def _missing_rings(directory: Path, log: ProcessLog, present: set[int]) -> list[str]:
+    """Return a sentence for each ring that had a file and has none."""
+    lost = {number: folder for number, folder in log.rings.items() if number not in present}
+    if lost:  # some may have been made since, by a program that still runs
+        elsewhere = rings.find_elsewhere(directory)
+        present |= {number for prefix, number in elsewhere if prefix == log.prefix}
+        present |= {_number_of(path) for path in _ring_files(directory, log.prefix)}
     return [
         f"ring {number} of {log.prefix} is missing: the recorder put it into {folder!r}, and it is "
         "not among this user's files in the temporary folders"
+        if folder
+        else f"{log.prefix}.{number}.ring: not there"
         for number, folder in lost.items()
-        if (log.prefix, number) not in made_since
+        if number not in present
     ]
+
+
+def _number_of(ring: Path) -> int:
+    return int(ring.name.split(".")[-2])
 
 
 def _ring_files(directory: Path, prefix: str) -> list[Path]:
     """Return the ring files of a process; the prefix stands for itself, whatever is in it."""
     name = re.compile(re.escape(prefix) + r"\.[0-9]+\.ring")
     found = (path for path in files.list_folder(directory) if name.fullmatch(path.name))
-    return [path for path in found if files.is_regular(path)]
+    return [path for path in found if files.is_regular(path) and path.stat().st_size]
 
 
 def _take_once(parts: list[tuple[int, Records]], head: int, log: ProcessLog) -> None:
@@ -191,15 +204,13 @@ def _read_ring(path: Path, log: ProcessLog) -> _Ring | None:
     try:
         with files.open_regular(path) as file:
             size = file.seek(0, 2)
-            if size == 0:
-                return None
             view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
         log.missing.append(f"{path.name}: cannot be read ({error.strerror})")
         return None
     with view:
         if size < layout.RING_BYTES:
-            log.faults.append(f"{path.name}: cut off at byte {size}")
+            log.missing.append(f"{path.name}: cut off at byte {size}")
         if size < layout.PAGE_BYTES or view[:4] == bytes(4):
             return None
         magic, _, number, capacity, slots, _ = layout.RING_HEAD.unpack_from(view)
@@ -313,6 +324,6 @@ def _define(log: ProcessLog, kind: int, number: int, body: bytes) -> None:
     elif kind == layout.DEFINE_PROCESS:
         log.process = json.loads(body)
     elif kind == layout.DEFINE_RING:
-        log.rings_elsewhere[number] = os.fsdecode(body)
+        log.rings[number] = os.fsdecode(body)
     elif kind == layout.DEFINE_NOTE:
         log.faults.append(f"process {log.process.get('pid')}: {body.decode()}")

@@ -9,7 +9,7 @@ import re
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,27 @@ from strobe.store.upgrade import upgrade
 
 FILE_NAME = "strobe.json"
 _ID = re.compile(r"[0-9a-f]{16}")
+_MOST_NS = 1 << 62
+_NUMBERS = ("pid", "process_start", "format", "window", "first_step")
+_TEXTS = ("name", "strobe", "recorder", "host", "boot", "log", "clock")
+_TABLES = ("missing", "stats", "metadata", "wants", "sources", "threads")
+_KINDS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(_NUMBERS, (int,)),
+    **dict.fromkeys(_TEXTS, (str,)),
+    **dict.fromkeys(_TABLES, (dict,)),
+    "exports": (list,),
+    "ended_with_step": (bool,),
+    "max_seconds": (int, float, type(None)),
+    "span_cost_ns": (int, float),
+}
+_REPORT_TEXTS = ("source_class", "path", "reason")
+_INNER_KINDS: dict[str, type] = {
+    "missing": str,
+    "exports": dict,
+    "stats": int,
+    "sources": dict,
+    "threads": str,
+}
 IMPORTED = "none"
 """The recorder of what another tool's file was made into."""
 
@@ -103,6 +124,11 @@ def boot_id() -> str:
         return ""
 
 
+def is_id(text: str) -> bool:
+    """Say whether a text may be the id of a recording."""
+    return _ID.fullmatch(text) is not None
+
+
 def new_id() -> str:
     """Return an id that no other recording has."""
     return os.urandom(8).hex()
@@ -149,16 +175,57 @@ def read(recording: Path) -> Manifest:
         raise FormatError(path, "content", f"cannot be read ({error.strerror})") from None
     except ValueError as error:
         raise FormatError(path, "content", f"not JSON ({error})") from None
+    except RecursionError:
+        raise FormatError(path, "content", "nested too deeply for a manifest") from None
     content = upgrade(path, content)
-    try:
-        start = Anchor(**content.pop("start"))
-        stop = content.pop("stop")
-        found = Manifest(**content, start=start, stop=Anchor(**stop) if stop else None)
-    except (KeyError, TypeError) as error:
-        raise FormatError(path, "content", f"not a manifest ({error})") from None
-    # Both become parts of paths.
-    if not isinstance(found.id, str) or not _ID.fullmatch(found.id):
-        raise FormatError(path, "id", f"{found.id!r} is not the id of a recording")
-    if not isinstance(found.log, str):
-        raise FormatError(path, "log", f"{found.log!r} is not a path")
-    return found
+    for name in ("start", "stop"):
+        content[name] = _read_anchor(path, name, content.get(name))
+    known = {each.name: each for each in fields(Manifest)}
+    for name, value in content.items():
+        if name not in known:
+            raise FormatError(path, name, "unknown in a manifest of this format")
+        _check(path, name, value)
+    missing = [
+        name
+        for name, each in known.items()
+        if name not in content and each.default is MISSING and each.default_factory is MISSING
+    ]
+    if missing:
+        raise FormatError(path, "content", f"not a manifest: it lacks {', '.join(missing)}")
+    return Manifest(**content)
+
+
+def _read_anchor(path: Path, name: str, value: object) -> Anchor | None:
+    if value is None and name == "stop":
+        return None
+    names = {each.name for each in fields(Anchor)}
+    if not isinstance(value, dict) or value.keys() != names:
+        raise FormatError(path, name, f"must have {', '.join(sorted(names))}")
+    for each, time_ns in value.items():
+        if not _is(time_ns, int) or not -_MOST_NS < time_ns < _MOST_NS:
+            raise FormatError(path, f"{name}.{each}", f"{time_ns!r:.80} is not a time")
+    return Anchor(**value)
+
+
+def _check(path: Path, name: str, value: object) -> None:
+    """Raise FormatError where a value is not of the kind that the manifest has under this name."""
+    if name == "id" and not (isinstance(value, str) and is_id(value)):
+        raise FormatError(path, name, f"{value!r:.80} is not the id of a recording")
+    wanted = _KINDS.get(name)
+    if wanted is not None and not _is(value, *wanted):
+        kinds = " or ".join(kind.__name__ for kind in wanted)
+        raise FormatError(path, name, f"{value!r:.80} is not {kinds}")
+    inner = _INNER_KINDS.get(name)
+    values = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if inner is not None and not all(isinstance(each, inner) for each in values):
+        raise FormatError(path, name, f"must hold values of type {inner.__name__}")
+    for report in values if name == "sources" else ():
+        texts = all(isinstance(report.get(each), str) for each in _REPORT_TEXTS)
+        if not texts or not isinstance(report.get("facts"), dict):
+            reason = f"a report must have {', '.join(_REPORT_TEXTS)} and facts"
+            raise FormatError(path, name, reason)
+
+
+def _is(value: object, *kinds: type) -> bool:
+    """Say whether a value is of one of these kinds; to JSON, a bool is no number."""
+    return isinstance(value, kinds) and (not isinstance(value, bool) or bool in kinds)

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from strobe.store import files, manifest, references
-from strobe.store.references import LOG, TABLES
+from strobe.store.references import DELETED, LOG, TABLES
 
 # Beside a framework's own trace in a log: what has to be known to read it.
 FACTS = ".facts"
@@ -36,7 +36,6 @@ FAILURE = "finalizer.log"
 # In a log: directories of a framework that are kept beside the tables.
 ORIGINALS = "minddata-*"
 LOCK = ".lock"
-DELETED = ".deleted"
 
 _LOCK_FLAGS = (
     os.O_RDWR
@@ -75,16 +74,20 @@ def find_in_trees(folder: Path) -> list[Path]:
     """
     if is_recording(folder):
         return [folder]
-    inner = _folders(folder)
-    outer = [folder, *inner, *(path for each in inner for path in files.list_folders(each))]
-    found = (path for each in outer for path in files.list_folders(each / "FRAMEWORK"))
+    found = _folders_of_trees(folder)
     return sorted(path for path in found if is_recording(path) and path.suffix != DELETED)
 
 
 def find_deleted(folder: Path) -> list[Path]:
     """Return what is left of recordings whose deletion was cut short, in the same places."""
-    found = (path for path in _folders_of_jobs_too(folder) if path.suffix == DELETED)
-    return sorted(path for path in found if is_recording(path))
+    found = {*_folders_of_jobs_too(folder), *_folders_of_trees(folder)}
+    return sorted(path for path in found if path.suffix == DELETED and is_recording(path))
+
+
+def _folders_of_trees(folder: Path) -> list[Path]:
+    inner = _folders(folder)
+    outer = [folder, *inner, *(path for each in inner for path in files.list_folders(each))]
+    return [path for each in outer for path in files.list_folders(each / "FRAMEWORK")]
 
 
 def _folders_of_jobs_too(folder: Path) -> list[Path]:

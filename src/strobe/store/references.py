@@ -8,10 +8,12 @@ has a log of its own, whose records are also its parent's.
 <parent>/log/links/<n>: "../<child>/log"               <child>/log/refs/<n>: "../<parent>/log"
 
 Every path is relative to the recording that it is in, so that recordings may be moved together. A
-recording may come from anybody, so another log is read only where both sides name the same
-reference, and deleted only where its own recording is complete and none of its references stands.
-Whoever made a reference takes it back; one whose maker is nowhere to be found still stands, because
-it may have been moved.
+recording may come from anybody, and may be a copy of another:
+
+- Another log is read only where both sides have the reference.
+- A reference is taken back only by the one that it names, not by a copy of that.
+- A log is deleted only if its own recording has tables and none of its references stands. One
+  whose maker is nowhere to be found stands: it may have been moved.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ LOG = "log"
 REFS = "refs"
 LINKS = "links"
 TABLES = "tables"
+DELETED = ".deleted"
+"""The suffix of a recording that is being deleted."""
 
 _MOST_BYTES = 4096
 """No path is longer."""
@@ -89,8 +93,8 @@ def find_logs(recording: Path, content: Manifest) -> Logs:
             continue
         logs.found.append(log)
         listed = [*files.list_folder(log), *files.list_folder(log / LINKS)]
-        logs.missing.extend(files.strange(listed))
-        for number, name in _names(log / LINKS):
+        logs.missing.extend(files.oddities(listed))
+        for number, name in _names(log, LINKS):
             linked = _find_linked(log, number, name)
             if linked is not None:
                 waiting.append(linked)
@@ -108,9 +112,7 @@ def find_log(recording: Path, content: Manifest) -> Path | None:
         log = recording / LOG
         return log if files.is_folder(log) else None
     shared = _resolve_log(recording, content.log)
-    if shared is None or not files.is_regular(shared / REFS / content.id):
-        return None
-    return shared
+    return shared if shared and _has(shared, REFS, content.id) else None
 
 
 def _lost_log(recording: Path, content: Manifest) -> str:
@@ -119,7 +121,13 @@ def _lost_log(recording: Path, content: Manifest) -> str:
             f"the log is missing: it was shared with another recording, as {content.log!r}, and "
             "is not there; move the two together"
         )
-    return next(files.strange([recording / LOG]), "the log is missing")
+    problem = files.oddity(recording / LOG, "a folder")
+    return "the log is missing" if problem is None else f"{LOG}: {problem}"
+
+
+def _find_linked(log: Path, number: str, name: str) -> Path | None:
+    linked = _resolve_log(log.parent, name)
+    return linked if linked and _has(linked, REFS, number) else None
 
 
 def _resolve_log(recording: Path, name: str) -> Path | None:
@@ -142,23 +150,35 @@ def is_needed(log: Path, *, elsewhere: bool = True) -> bool:
     `elsewhere`: whether one that is not where the reference says may still be somewhere.
     """
     return any(
-        _stands(log, number, name, elsewhere=elsewhere) for number, name in _names(log / REFS)
+        _stands(log, number, name, elsewhere=elsewhere) for number, name in _names(log, REFS)
     )
 
 
+def needed_by(log: Path) -> list[Path]:
+    """Return the recordings that need this log and are where the references say."""
+    makers = [
+        _resolve(log.parent, name)
+        for number, name in _names(log, REFS)
+        if _stands(log, number, name, elsewhere=False)
+    ]
+    return [maker.parent if maker.name == LOG else maker for maker in makers if maker is not None]
+
+
 def _stands(log: Path, number: str, name: str, *, elsewhere: bool) -> bool:
-    log_path = Path(os.path.realpath(log))
     maker = _resolve(log.parent, name)
     if maker is None or not files.is_folder(maker):
         return elsewhere
     if maker.name == LOG:
-        return files.is_regular(maker / LINKS / number)
+        return _has(maker, LINKS, number)
     try:
         content = manifest.read(maker)
     except FormatError:
         return True  # it is being made, or is damaged and may be mended
-    shares = content.id == number and _resolve(maker, content.log) == log_path
-    return shares and not files.is_folder(maker / TABLES)
+    if content.id != number or files.is_folder(maker / TABLES):
+        return False
+    # Of a copy of the log it shared, it needs nothing; of that log under a new name, everything.
+    shared = find_log(maker, content)
+    return shared is None or shared == Path(os.path.realpath(log))
 
 
 def release(recording: Path, content: Manifest) -> None:
@@ -169,9 +189,8 @@ def release(recording: Path, content: Manifest) -> None:
     log = find_log(recording, content)
     if log is None:
         return
-    if content.log != LOG:
-        with contextlib.suppress(OSError):
-            (log / REFS / content.id).unlink()
+    if content.log != LOG and not _take_back(log, content.id, _home(recording)):
+        return
     release_log(log)
 
 
@@ -196,39 +215,54 @@ def remove_log(log: Path, recording_id: str | None = None) -> None:
     rings.remove_elsewhere(log, recording_id)
     shutil.rmtree(log, ignore_errors=True)
     for other, number in linked:
-        with contextlib.suppress(OSError):
-            (other / REFS / number).unlink()
-        release_log(other)
+        if _take_back(other, number, _home(log.parent) / LOG):
+            release_log(other)
 
 
 def discard_log(log: Path, recording_id: str) -> None:
     """Delete the log of a recording that could not be started, and what links to it."""
-    for number, name in _names(log / REFS):
+    for number, name in _names(log, REFS):
         parent = _resolve_log(log.parent, name)
-        if parent is not None:
+        if parent is not None and _has(parent, LINKS, number):
             with contextlib.suppress(OSError):
                 (parent / LINKS / number).unlink()
     remove_log(log, recording_id)
 
 
 def _linked(log: Path) -> Iterator[tuple[Path, str]]:
-    for number, name in _names(log / LINKS):
+    for number, name in _names(log, LINKS):
         linked = _find_linked(log, number, name)
         if linked is not None:
             yield linked, number
 
 
-def _find_linked(log: Path, number: str, name: str) -> Path | None:
-    linked = _resolve_log(log.parent, name)
-    return linked if linked and files.is_regular(linked / REFS / number) else None
+def _take_back(log: Path, number: str, maker: Path) -> bool:
+    """Remove a reference if it names this maker; say whether it is gone."""
+    if _resolve(log.parent, dict(_names(log, REFS)).get(number, "")) != maker:
+        return False
+    try:
+        (log / REFS / number).unlink(missing_ok=True)
+    except OSError:
+        return False
+    return True
 
 
-def _names(folder: Path) -> list[tuple[str, str]]:
-    """Return the files of a folder and what they name."""
+def _home(recording: Path) -> Path:
+    """Return the path that a recording had before it began to be deleted."""
+    path = Path(os.path.realpath(recording))
+    return path.with_name(path.name.removesuffix(DELETED))
+
+
+def _has(log: Path, kind: str, number: str) -> bool:
+    return files.is_folder(log / kind) and files.is_regular(log / kind / number)
+
+
+def _names(log: Path, kind: str) -> list[tuple[str, str]]:
+    """Return the references or links of a log, by number, and what they name."""
     names = []
-    for file in files.list_folder(folder):
-        if file.suffix == files.PART:
-            continue  # being written, or left by one who was killed
+    for file in files.list_folder(log / kind):
+        if not manifest.is_id(file.name):
+            continue  # being written, left by one who was killed, or none of ours
         with contextlib.suppress(OSError), files.open_regular(file) as content:
             names.append((file.name, os.fsdecode(content.read(_MOST_BYTES))))
     return names

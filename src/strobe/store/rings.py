@@ -40,6 +40,7 @@ def find_elsewhere(log: Path, recording_id: str | None = None) -> dict[tuple[str
             return {}
     found: dict[tuple[str, int], Path] = {}
     for folder in folders():
+        folder = Path(os.path.realpath(folder))  # the system's own folder may be a link
         for path in files.list_folder(folder, f"strobe-{recording_id}-*.ring"):
             matched = _NAME.fullmatch(path.name)
             if matched and _is_ours(path):

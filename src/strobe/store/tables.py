@@ -54,7 +54,8 @@ def scan(directory: Path, table: str) -> pl.LazyFrame:
     A column that did not exist when the recording was made is null, such a table has no rows.
     """
     path = file_path(directory, table)
-    for problem in files.strange([path]):
+    problem = files.oddity(path)
+    if problem is not None:
         raise FormatError(path, table, problem)
     if not files.is_regular(path):
         if table in _NOT_IN_THE_FIRST:

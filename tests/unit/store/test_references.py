@@ -13,6 +13,8 @@ import strobe
 from strobe.finalize.run import finalize
 from strobe.store import manifest, places, references
 
+ID, OTHER_ID = "0" * 16, "1" * 16
+
 
 @pytest.fixture
 def pair(tmp_path: Path) -> tuple[Path, Path]:
@@ -57,7 +59,7 @@ def test_one_that_is_nowhere_to_be_found_still_needs_it(pair: tuple[Path, Path])
 
 def test_a_reference_without_a_name_counts(tmp_path: Path) -> None:
     log = references.make_log(tmp_path / "recording")
-    (log / references.REFS / "new").touch()
+    (log / references.REFS / ID).touch()
 
     assert references.is_needed(log)
 
@@ -72,8 +74,8 @@ def test_what_a_kill_left_of_a_link_is_none(pair: tuple[Path, Path]) -> None:
 
 def test_a_reference_that_cannot_be_read_does_not_count(tmp_path: Path) -> None:
     log = references.make_log(tmp_path / "recording")
-    (log / references.REFS / "gone").symlink_to(tmp_path / "nowhere")
-    os.mkfifo(log / references.REFS / "pipe")
+    (log / references.REFS / ID).symlink_to(tmp_path / "nowhere")
+    os.mkfifo(log / references.REFS / OTHER_ID)
 
     assert not references.is_needed(log)
 
@@ -93,7 +95,7 @@ def test_a_reference_of_one_that_names_another_log_does_not_count(
 def test_a_name_that_is_no_log_beside_it_is_not_followed(tmp_path: Path, name: str) -> None:
     parent = references.make_log(tmp_path / "parent")
     (tmp_path / "other").mkdir()
-    (parent / references.LINKS / "0").write_text(name)
+    (parent / references.LINKS / ID).write_text(name)
     content = manifest.Manifest(
         id="0" * 16,
         name="",

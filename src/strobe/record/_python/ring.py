@@ -85,6 +85,8 @@ def _map_elsewhere(log: Log, directory: str, number: int) -> mmap.mmap | None:
 def map_ring(log: Log, number: int) -> tuple[mmap.mmap | None, bool]:
     """Return the mapped file of a ring, None where none can be made, and if it lies elsewhere."""
     memory = _map_file(f"{log.prefix}.{number}.ring") if log.keep_rings else None
+    if memory is not None:
+        log.define(layout.DEFINE_RING, number, b"")
     if memory is not None or not log.has_directory():
         return memory, False
     temporary = os.environ.get("TMPDIR", "")
