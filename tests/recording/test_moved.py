@@ -13,7 +13,7 @@ import pytest
 
 import strobe
 from programs import Program, command, count
-from strobe.store import places
+from strobe.store import places, references
 
 OVERLAPPING = """
     sys.executable = ""             # no finalizer: the log stays
@@ -253,6 +253,30 @@ def test_a_crafted_link_does_not_take_back_the_reference_of_another(family: Path
     assert not (crafted / "log").exists()
     assert reference.is_file()
     assert spans(parent) == PARENT
+
+
+def test_a_deletion_that_was_cut_short_takes_back_its_reference(overlapping: Path) -> None:
+    owner, sharer = find(overlapping, "owner"), find(overlapping, "sharer")
+    sharer.rename(sharer.with_name(sharer.name + references.DELETED))
+
+    assert command("clean", overlapping, "--yes")[0] == 0
+
+    assert [path.name for path in overlapping.iterdir()] == [owner.name]
+    assert spans(owner) == OWNER
+    assert not (owner / "log").exists()
+
+
+def test_a_child_keeps_no_log_for_a_parent_that_is_complete(family: Path) -> None:
+    parent, child = find(family, "parent"), find(family, "child")
+    renamed = parent.rename(family / "renamed")
+    assert spans(child) == CHILD
+    assert spans(renamed) == PARENT
+    assert (child / "log").is_dir()
+    renamed.rename(parent)
+
+    references.release_log(child / "log")
+
+    assert not (child / "log").exists()
 
 
 def test_those_who_share_a_log_are_deleted_together(overlapping: Path, family: Path) -> None:

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import polars as pl
 import pytest
 
-from programs import Program, count, finished
+from programs import Program, command, count, finished
 
 
 def test_a_forked_child_records_with_its_parent(program: Program) -> None:
@@ -357,3 +359,31 @@ def test_threads_table_tells_processes_apart(program: Program) -> None:
     assert threads.height == 2
     assert threads["process"].n_unique() == 2
     assert threads.select(pl.col("tid") == pl.col("pid")).to_series().all()
+
+
+def test_clean_spares_what_a_child_of_a_killed_program_still_records(program: Program) -> None:
+    script = program.write(
+        """
+        strobe.Profiler(output=OUT).start()
+        with strobe.span("parent"): pass
+        if os.fork() == 0:
+            with strobe.span("child"): pass
+            print("ready", flush=True)
+            sys.stdin.read()
+            os._exit(0)
+        time.sleep(600)
+        """
+    )
+    process = program.start(script, stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.kill()
+    process.wait()
+
+    _, out, _ = command("clean", program.output, "--older-than", "0", "--yes")
+
+    assert "nothing to delete (1 recordings stay)" in out
+    process.stdin.close()
+    process.stdout.read()  # to the end: the child has gone, too
+    assert count(program.spans()) == {"parent": 1, "child": 1}

@@ -133,7 +133,8 @@ def build(
     _write(into, "completeness", completeness)
     _write(into, "metadata", _metadata(manifest, processes, window))
     progress("done", 1.0)
-    return not missing
+    # Names that are lost although all of them were written may be found again.
+    return not missing and (not log.nameless or bool(manifest.stats.get("lost_definitions")))
 
 
 def _name_threads(log: Log, manifest: Manifest) -> None:

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strobe.errors import FormatError
-from strobe.store import files, manifest, places, references
-from strobe.store import log as chunk_log
+from strobe.store import files, inventory, manifest, places, references
 from strobe.store.places import ORIGINALS
 from strobe.store.references import TABLES
 
@@ -48,7 +47,7 @@ def finalize(
         problem = files.oddity(tables, "a folder")
         if problem is not None:
             raise FormatError(recording, TABLES, problem)
-        if not _is_over(recording, content):
+        if inventory.still_records(recording, content) is not False:
             return _write_aside(recording, content, progress, first)
         try:
             tables = _write(recording, content, progress, first)
@@ -124,20 +123,3 @@ def _removed_on_failure(directory: Path) -> Iterator[None]:
         undo.callback(shutil.rmtree, directory, ignore_errors=True)
         yield
         undo.pop_all()
-
-
-def _is_over(recording: Path, content: manifest.Manifest) -> bool:
-    """Say whether no process can add to the recording any more."""
-    if content.stop is not None:
-        return True
-    if (
-        manifest.is_alive(content.pid, content.process_start, content.host, content.boot)
-        is not False
-    ):
-        return False
-    for log in references.find_logs(recording, content).found:
-        for process in chunk_log.processes(log):
-            pid, start = process.get("pid", 0), process.get("start", 0)
-            if manifest.is_alive(pid, start, content.host, content.boot):
-                return False
-    return True

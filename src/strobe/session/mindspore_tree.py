@@ -208,7 +208,7 @@ def analyse_recording(
             started_ns=content.start.wall_ns,
             stopped_ns=content.stop.wall_ns if content.stop else 0,
             analysed_from_ns=began_ns,
-            metadata=json.loads(content.metadata.get(METADATA, "{}")),
+            metadata=_read_metadata(recording, content),
         )
         _refuse_links(recording, root / RAW, results, results / RESULTS)
         try:
@@ -313,6 +313,16 @@ def _read_pipeline(tables: Path, start_ns: int | None, end_ns: int | None) -> Ma
 
     kept = filter(files.is_folder, files.list_folder(tables, places.ORIGINALS))
     return read_busiest(kept, start_ns, end_ns)
+
+
+def _read_metadata(recording: Path, content: manifest.Manifest) -> dict[str, Any]:
+    try:
+        added = json.loads(content.metadata.get(METADATA, "{}"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise FormatError(recording, METADATA, f"not JSON ({error})") from None
+    if not isinstance(added, dict):
+        raise FormatError(recording, METADATA, "not a JSON object")
+    return added
 
 
 def _refuse_links(recording: Path, *folders: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.errors import FormatError
-from strobe.store import manifest, places
+from strobe.store import manifest, places, references
 
 
 def describe(recordings: Iterable[Path]) -> list[dict[str, Any]]:
@@ -53,10 +53,27 @@ def _describe(recording: Path) -> dict[str, Any] | None:
 
 
 def still_records(recording: Path, content: manifest.Manifest) -> bool | None:
-    """Say whether a program still records into it; None if it ran on another host and may."""
+    """Say whether a program or a child of it still records into it.
+
+    None if it ran on another host and may.
+    """
     if places.is_finalized(recording) or content.stop is not None:
         return False
-    return manifest.is_alive(content.pid, content.process_start, content.host, content.boot)
+    alive = manifest.is_alive(content.pid, content.process_start, content.host, content.boot)
+    return alive if alive is not False else _child_records(recording, content)
+
+
+def _child_records(recording: Path, content: manifest.Manifest) -> bool:
+    from strobe.store import log as chunk_log  # needs numpy
+
+    for log in references.find_logs(recording, content).found:
+        for process in chunk_log.processes(log):
+            pid, start = process.get("pid"), process.get("start")
+            if not isinstance(pid, int) or not isinstance(start, int):
+                continue
+            if manifest.is_alive(pid, start, content.host, content.boot):
+                return True
+    return False
 
 
 def _state(recording: Path, content: manifest.Manifest, records: bool | None) -> str:

@@ -82,6 +82,7 @@ class _Ring:
     tail: int
     records: Records
     open: Records
+    dropped: int
     own_ns: int
     drain_ns: int
     failed_errno: int
@@ -117,7 +118,7 @@ def _read_process(
     paths += [path for (owner, _), path in elsewhere.items() if owner == prefix]
     found = [ring for path in paths if (ring := _read_ring(path, log))]
     faults: list[str] = []
-    chunks = list(_read_chunks(directory / f"{prefix}.chunks", faults, log.missing))
+    chunks = list(_read_chunks(directory / f"{prefix}.chunks", faults, log))
     # Definitions last: each is written before its first use.
     definitions = directory / f"{prefix}.definitions"
     _read_definitions(definitions, log)
@@ -127,7 +128,7 @@ def _read_process(
         log.missing.append(f"{prefix}.chunks: not there")
     lost = _missing_rings(directory, log, {_number_of(path) for path in paths})
     log.missing += lost
-    log.uncounted = bool(lost)
+    log.uncounted = log.uncounted or bool(lost)
     for ring in found:
         parts = [(first, records) for number, first, records in chunks if number == ring.number]
         _take_once([*parts, (ring.tail, ring.records)], ring.head, log)
@@ -143,6 +144,10 @@ def _read_process(
     if log.dropped:
         # With nothing missing, half a chunk is a write that goes on or that a kill has ended.
         log.faults += faults or [f"{prefix}: {log.dropped} records are missing"]
+    in_files = [records for number, _, records in chunks if number in known]
+    written = sum(ring.tail - ring.dropped for ring in found) - sum(map(len, in_files))
+    if written > 0 and not log.missing:
+        log.missing.append(f"{prefix}.chunks: cut off or damaged, {written} records are missing")
     return log
 
 
@@ -207,6 +212,7 @@ def _read_ring(path: Path, log: ProcessLog) -> _Ring | None:
             view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
         log.missing.append(f"{path.name}: cannot be read ({error.strerror})")
+        log.uncounted = True
         return None
     with view:
         if size < layout.RING_BYTES:
@@ -232,6 +238,7 @@ def _read_ring(path: Path, log: ProcessLog) -> _Ring | None:
             tail=tail,
             records=copied[order.astype(np.intp)],
             open=open_slots[open_slots["start_ns"] != 0],
+            dropped=_word(view, layout.DROPPED_OFFSET),
             own_ns=_word(view, layout.OWN_NS_OFFSET),
             drain_ns=_word(view, layout.DRAIN_NS_OFFSET),
             failed_errno=_word(view, layout.FAILED_ERRNO_OFFSET),
@@ -252,7 +259,7 @@ def _word(view: mmap.mmap, offset: int) -> int:
     return int.from_bytes(view[offset : offset + 8], "little")
 
 
-def _map(path: Path, missing: list[str]) -> mmap.mmap | None:
+def _map(path: Path, log: ProcessLog) -> mmap.mmap | None:
     if not files.is_regular(path):
         return None
     try:
@@ -261,15 +268,16 @@ def _map(path: Path, missing: list[str]) -> mmap.mmap | None:
                 return None
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
-        missing.append(f"{path.name}: cannot be read ({error.strerror})")
+        log.missing.append(f"{path.name}: cannot be read ({error.strerror})")
+        log.uncounted = True
         return None
 
 
 def _read_chunks(
-    path: Path, faults: list[str], missing: list[str]
+    path: Path, faults: list[str], log: ProcessLog
 ) -> Iterator[tuple[int, int, Records]]:
     """Yield (ring, first sequence number, records) of every chunk that is whole."""
-    view = _map(path, missing)
+    view = _map(path, log)
     if view is None:
         return
     offset, size = 0, len(view)
@@ -295,7 +303,7 @@ def _next_magic(view: mmap.mmap, offset: int, magic: int) -> int:
 
 
 def _read_definitions(path: Path, log: ProcessLog) -> None:
-    view = _map(path, log.missing)
+    view = _map(path, log)
     if view is None:
         return
     offset, size = 0, len(view)

@@ -18,6 +18,7 @@ symbolic link below the path that a user gave counts as not there either.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import stat
@@ -25,6 +26,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from strobe.errors import FormatError
 from strobe.store import files, manifest, references
 from strobe.store.references import DELETED, LOG, TABLES
 
@@ -149,22 +151,32 @@ def remove_recording(recording: Path, *, wait: bool = False) -> bool:
     """
     if not os.path.lexists(recording):
         return True
-    content = manifest.read(recording)
+    manifest.read(recording)
     with locked(recording, wait=wait) as ours:
         if not ours or references.is_needed(recording / LOG, elsewhere=False):
             return False
+        _check_deletable(recording)
         # Whoever comes for it from now on finds nothing, and adds nothing while it is deleted.
         gone = recording.with_name(recording.name + DELETED)
         with contextlib.suppress(FileNotFoundError):
             recording.rename(gone)
-    if content.log != LOG:
-        references.release(gone, content)
     remove_deleted(gone)
     return True
 
 
+def _check_deletable(recording: Path) -> None:
+    """Raise PermissionError now rather than half way."""
+    for folder in (recording.parent, *(Path(each) for each, _, _ in os.walk(recording))):
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+
+
 def remove_deleted(gone: Path) -> None:
     """Delete what remove_recording has begun to; its manifest, by which it is known, last."""
+    with contextlib.suppress(FormatError):
+        content = manifest.read(gone)
+        if content.log != LOG:
+            references.release(gone, content)
     references.remove_log(gone / LOG)
     while os.path.lexists(gone):
         with contextlib.suppress(FileNotFoundError):  # somebody else is at it too

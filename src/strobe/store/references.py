@@ -133,8 +133,8 @@ def _find_linked(log: Path, number: str, name: str) -> Path | None:
 def _resolve_log(recording: Path, name: str) -> Path | None:
     """Return the log of another recording that is named relative to this one, if it is there."""
     path = _resolve(recording, name)
-    if path is None or path.name != LOG or not files.is_folder(path.parent):
-        return None
+    if path is None or path.name != LOG or Path(os.path.realpath(path)) != path:
+        return None  # a link on the way leads somewhere else
     return path if files.is_folder(path) else None
 
 
@@ -167,7 +167,9 @@ def needed_by(log: Path) -> list[Path]:
 def _stands(log: Path, number: str, name: str, *, elsewhere: bool) -> bool:
     maker = _resolve(log.parent, name)
     if maker is None or not files.is_folder(maker):
-        return elsewhere
+        # A parent that is complete and has no log any more has taken what it needed.
+        is_done = maker is not None and maker.name == LOG and _is_complete(maker.parent)
+        return elsewhere and not is_done
     if maker.name == LOG:
         return _has(maker, LINKS, number)
     try:
@@ -196,12 +198,13 @@ def release(recording: Path, content: Manifest) -> None:
 
 def release_log(log: Path) -> None:
     """Delete a log whose recording is complete and which nobody needs, then those linked to it."""
-    recording = log.parent
-    is_complete = files.is_folder(recording / TABLES) and files.is_regular(
-        recording / manifest.FILE_NAME
-    )
-    if is_complete and not is_needed(log):
+    if _is_complete(log.parent) and not is_needed(log):
         remove_log(log)
+
+
+def _is_complete(recording: Path) -> bool:
+    is_recording = files.is_regular(recording / manifest.FILE_NAME)
+    return is_recording and files.is_folder(recording / TABLES)
 
 
 def remove_log(log: Path, recording_id: str | None = None) -> None:
