@@ -43,6 +43,7 @@ OWNER = {"before": 1, "both": 200}
 SHARER = {"both": 200}
 PARENT = {"parent": 100, "child": 200}
 CHILD = {"child": 200}
+EXPECTED = {"owner": OWNER, "sharer": SHARER, "parent": PARENT, "child": CHILD}
 
 
 def find(folder: Path, name: str) -> Path:
@@ -209,24 +210,20 @@ def test_a_copy_beside_the_original_takes_nothing_from_it(overlapping: Path) -> 
     assert spans(owner) == OWNER
 
 
-def test_a_copy_of_a_sharer_does_not_take_back_its_reference(overlapping: Path) -> None:
-    owner, sharer = find(overlapping, "owner"), find(overlapping, "sharer")
-    copy = Path(shutil.copytree(sharer, overlapping / "copy"))
+@pytest.mark.parametrize(
+    ("copied", "other"), [("sharer", "owner"), ("parent", "child")], ids=["sharer", "parent"]
+)
+def test_a_copy_takes_back_no_reference_of_the_original(
+    overlapping: Path, family: Path, copied: str, other: str
+) -> None:
+    assert overlapping == family
+    original, partner = find(family, copied), find(family, other)
+    copy = Path(shutil.copytree(original, family / "copy"))
 
-    assert spans(copy) == SHARER
-    assert spans(owner) == OWNER
-    assert spans(sharer) == SHARER
-    assert not (owner / "log").exists()
-
-
-def test_a_copy_of_a_parent_does_not_take_back_its_references(family: Path) -> None:
-    parent, child = find(family, "parent"), find(family, "child")
-    copy = Path(shutil.copytree(parent, family / "copy"))
-
-    assert spans(copy) == PARENT
-    assert spans(child) == CHILD
-    assert spans(parent) == PARENT
-    assert not list(family.rglob("log"))
+    assert spans(copy) == EXPECTED[copied]
+    assert spans(partner) == EXPECTED[other]
+    assert spans(original) == EXPECTED[copied]
+    assert not (partner / "log").exists()
 
 
 def test_an_owner_that_was_renamed_keeps_its_log_for_the_sharer(overlapping: Path) -> None:

@@ -52,7 +52,7 @@ def clean(
     with waiting("measuring"):
         rows = inventory.describe(places.find_recordings(folder))
         left = inventory.describe(places.find_deleted(folder))
-    old = _those_that_may_go([row for row in rows if row["age_days"] >= older_than], force=force)
+    old = _deletable([row for row in rows if row["age_days"] >= older_than], force=force)
     chosen = [*old, *(row | {"state": _LEFT_OVER} for row in left if row["readable"])]
     if not as_json:
         _show(folder, chosen, len(rows) - len(old))
@@ -67,7 +67,7 @@ def clean(
         raise typer.Exit(1)
 
 
-def _those_that_may_go(rows: list[dict[str, Any]], *, force: bool) -> list[dict[str, Any]]:
+def _deletable(rows: list[dict[str, Any]], *, force: bool) -> list[dict[str, Any]]:
     """Return the rows of what nobody records into, and what nobody needs who stays."""
     may_record = (True,) if force else (True, None)
     chosen = [row for row in rows if row["readable"] and row["records"] not in may_record]
@@ -87,13 +87,13 @@ def _needed_by(recording: Path) -> set[str]:
 def _delete(chosen: list[dict[str, Any]]) -> None:
     """Delete them; one whose log another one needs is tried again after that one."""
     with waiting("deleting") as progress:
-        left, before = list(chosen), -1
-        while left and len(left) != before:
-            before = len(left)
-            for row in left:
-                progress("deleting", 1 - len(left) / len(chosen))
+        waits, tried = list(chosen), -1
+        while waits and len(waits) != tried:
+            tried = len(waits)
+            for number, row in enumerate(waits):
+                progress("deleting", 1 - (tried - number) / len(chosen))
                 row["state"] = _delete_one(Path(row["path"]), row["state"])
-            left = [row for row in left if row["state"] == _IN_USE]
+            waits = [row for row in waits if row["state"] == _IN_USE]
 
 
 def _delete_one(path: Path, state: str) -> str:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from strobe.store import files
+
 
 @contextlib.contextmanager
 def replacing(path: Path, *, through_links: bool = True) -> Iterator[Path]:
@@ -24,12 +26,8 @@ def replacing(path: Path, *, through_links: bool = True) -> Iterator[Path]:
     if through_links:
         path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.urandom(8).hex()}.part")
-    with contextlib.ExitStack() as undo:
-        undo.callback(part.unlink, missing_ok=True)
+    with files.replacing(path) as part:
         yield part
-        part.replace(path)
-        undo.pop_all()
 
 
 @contextlib.contextmanager

@@ -146,9 +146,7 @@ def _make_control() -> str:
         path = str(directory / name)
         recorder.core.use_control(path, True)
     except OSError as error:
-        if (
-            isinstance(error, PermissionError) and error.errno is None
-        ):  # not safe: somebody must act
+        if isinstance(error, places.NotPrivateError):
             show(f"{error}; without it, processes that are spawned are not recorded")
         recorder.core.use_control(None, True)
         return ""

@@ -23,14 +23,7 @@ _READ = (
     | getattr(os, "O_CLOEXEC", 0)
     | getattr(os, "O_BINARY", 0)
 )
-_CREATE = (
-    os.O_WRONLY
-    | os.O_CREAT
-    | os.O_EXCL
-    | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_CLOEXEC", 0)
-    | getattr(os, "O_BINARY", 0)
-)
+_WORD = (1 << 64) - 1
 PART = ".part"
 """The suffix of a file that is being written."""
 
@@ -44,16 +37,15 @@ _KINDS = {
 }
 
 
-def open_regular(path: Path) -> io.BufferedReader:
+def open_regular(path: Path) -> io.BufferedReader[io.FileIO]:
     """Open a file for reading; raises OSError for what is not a regular file."""
     _check_regular(path, path.lstat())  # before it is opened: a device notices that it is
-    descriptor = os.open(path, _READ)
-    try:
-        _check_regular(path, os.fstat(descriptor))
-        return os.fdopen(descriptor, "rb")
-    except BaseException:
-        os.close(descriptor)
-        raise
+    with contextlib.ExitStack() as undo:
+        raw = io.FileIO(path, opener=lambda name, _flags: os.open(name, _READ))
+        file = undo.enter_context(io.BufferedReader(raw))
+        _check_regular(path, os.fstat(file.fileno()))  # it may have been exchanged meanwhile
+        undo.pop_all()
+    return file
 
 
 def _check_regular(path: Path, status: os.stat_result) -> None:
@@ -86,6 +78,12 @@ def is_folder(path: Path) -> bool:
         return stat.S_ISDIR(path.lstat().st_mode)
     except (OSError, ValueError):
         return False
+
+
+def identify(folder: Path) -> tuple[int, int]:
+    """Return device and inode of a folder, as 64-bit numbers; raises OSError."""
+    status = folder.stat()
+    return status.st_dev & _WORD, status.st_ino & _WORD
 
 
 def list_folder(folder: Path, pattern: str = "*") -> list[Path]:
@@ -126,18 +124,21 @@ def _kind(mode: int) -> str:
     return _KINDS.get(stat.S_IFMT(mode), "something else")
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that a reader sees the old one or the new one; a link is replaced.
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a path for a file that takes the name `path` at the end, or vanishes by an exception.
 
-    Raises OSError.
+    A link that has that name is replaced. Nobody can have put one at the path that is given.
     """
-    part = path.with_name(f"{path.name}.{os.urandom(8).hex()}{PART}")
-    descriptor = os.open(part, _CREATE, 0o666)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
+    part = path.with_name(f"{path.name}.{os.urandom(4).hex()}{PART}")
+    with contextlib.ExitStack() as undo:
+        undo.callback(part.unlink, missing_ok=True)
+        yield part
         part.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise
+        undo.pop_all()
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that a reader sees the old one or the new one, whole; raises OSError."""
+    with replacing(path) as part:
+        part.write_bytes(content)

@@ -122,13 +122,6 @@ def _read_process(
     # Definitions last: each is written before its first use.
     definitions = directory / f"{prefix}.definitions"
     _read_definitions(definitions, log)
-    if (found or chunks) and not files.is_regular(definitions):  # else killed before it made them
-        log.missing.append(f"{definitions.name}: not there")
-    if files.is_regular(definitions) and not files.is_regular(directory / f"{prefix}.chunks"):
-        log.missing.append(f"{prefix}.chunks: not there")
-    lost = _missing_rings(directory, log, {_number_of(path) for path in paths})
-    log.missing += lost
-    log.uncounted = log.uncounted or bool(lost)
     for ring in found:
         parts = [(first, records) for number, first, records in chunks if number == ring.number]
         _take_once([*parts, (ring.tail, ring.records)], ring.head, log)
@@ -144,11 +137,29 @@ def _read_process(
     if log.dropped:
         # With nothing missing, half a chunk is a write that goes on or that a kill has ended.
         log.faults += faults or [f"{prefix}: {log.dropped} records are missing"]
-    in_files = [records for number, _, records in chunks if number in known]
-    written = sum(ring.tail - ring.dropped for ring in found) - sum(map(len, in_files))
-    if written > 0 and not log.missing:
-        log.missing.append(f"{prefix}.chunks: cut off or damaged, {written} records are missing")
+    lost = _missing_rings(directory, log, {_number_of(path) for path in paths})
+    log.uncounted = log.uncounted or bool(lost)
+    log.missing += lost
+    log.missing += _missing_files(directory, log, found, chunks)
     return log
+
+
+def _missing_files(
+    directory: Path, log: ProcessLog, found: list[_Ring], chunks: list[tuple[int, int, Records]]
+) -> list[str]:
+    """Return a sentence for each file of a process that is not there, or not whole."""
+    definitions, in_chunks = (f"{log.prefix}.{ending}" for ending in ("definitions", "chunks"))
+    if not files.is_regular(directory / definitions):
+        # Else it was killed before it made them.
+        return [f"{definitions}: not there"] if found or chunks else []
+    if not files.is_regular(directory / in_chunks):
+        return [f"{in_chunks}: not there"]
+    known = {ring.number for ring in found}
+    there = sum(len(records) for number, _, records in chunks if number in known)
+    lost = sum(ring.tail - ring.dropped for ring in found) - there
+    if lost <= 0 or log.missing:
+        return []
+    return [f"{in_chunks}: cut off or damaged, {lost} records are missing"]
 
 
 def _missing_rings(directory: Path, log: ProcessLog, present: set[int]) -> list[str]:

@@ -9,9 +9,11 @@ import re
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields, replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from strobe.errors import FormatError
 from strobe.store import files
@@ -21,26 +23,7 @@ from strobe.store.upgrade import upgrade
 FILE_NAME = "strobe.json"
 _ID = re.compile(r"[0-9a-f]{16}")
 _MOST_NS = 1 << 62
-_NUMBERS = ("pid", "process_start", "format", "window", "first_step")
-_TEXTS = ("name", "strobe", "recorder", "host", "boot", "log", "clock")
-_TABLES = ("missing", "stats", "metadata", "wants", "sources", "threads")
-_KINDS: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(_NUMBERS, (int,)),
-    **dict.fromkeys(_TEXTS, (str,)),
-    **dict.fromkeys(_TABLES, (dict,)),
-    "exports": (list,),
-    "ended_with_step": (bool,),
-    "max_seconds": (int, float, type(None)),
-    "span_cost_ns": (int, float),
-}
 _REPORT_TEXTS = ("source_class", "path", "reason")
-_INNER_KINDS: dict[str, type] = {
-    "missing": str,
-    "exports": dict,
-    "stats": int,
-    "sources": dict,
-    "threads": str,
-}
 IMPORTED = "none"
 """The recorder of what another tool's file was made into."""
 
@@ -184,7 +167,7 @@ def read(recording: Path) -> Manifest:
     for name, value in content.items():
         if name not in known:
             raise FormatError(path, name, "unknown in a manifest of this format")
-        _check(path, name, value)
+        _check(path, known[name], value)
     missing = [
         name
         for name, each in known.items()
@@ -202,30 +185,41 @@ def _read_anchor(path: Path, name: str, value: object) -> Anchor | None:
     if not isinstance(value, dict) or value.keys() != names:
         raise FormatError(path, name, f"must have {', '.join(sorted(names))}")
     for each, time_ns in value.items():
-        if not _is(time_ns, int) or not -_MOST_NS < time_ns < _MOST_NS:
+        if not _fits(time_ns, int) or not -_MOST_NS < time_ns < _MOST_NS:
             raise FormatError(path, f"{name}.{each}", f"{time_ns!r:.80} is not a time")
     return Anchor(**value)
 
 
-def _check(path: Path, name: str, value: object) -> None:
-    """Raise FormatError where a value is not of the kind that the manifest has under this name."""
-    if name == "id" and not (isinstance(value, str) and is_id(value)):
+def _check(path: Path, declared: Field[Any], value: Any) -> None:
+    """Raise FormatError where a value is not what the manifest has under this name."""
+    name = declared.name
+    if not _fits(value, _types()[name]):
+        raise FormatError(path, name, f"{value!r:.80} is not of type {declared.type}")
+    if name == "id" and not is_id(value):
         raise FormatError(path, name, f"{value!r:.80} is not the id of a recording")
-    wanted = _KINDS.get(name)
-    if wanted is not None and not _is(value, *wanted):
-        kinds = " or ".join(kind.__name__ for kind in wanted)
-        raise FormatError(path, name, f"{value!r:.80} is not {kinds}")
-    inner = _INNER_KINDS.get(name)
-    values = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    if inner is not None and not all(isinstance(each, inner) for each in values):
-        raise FormatError(path, name, f"must hold values of type {inner.__name__}")
-    for report in values if name == "sources" else ():
+    for report in value.values() if name == "sources" else ():
         texts = all(isinstance(report.get(each), str) for each in _REPORT_TEXTS)
         if not texts or not isinstance(report.get("facts"), dict):
             reason = f"a report must have {', '.join(_REPORT_TEXTS)} and facts"
             raise FormatError(path, name, reason)
 
 
-def _is(value: object, *kinds: type) -> bool:
-    """Say whether a value is of one of these kinds; to JSON, a bool is no number."""
-    return isinstance(value, kinds) and (not isinstance(value, bool) or bool in kinds)
+@cache
+def _types() -> dict[str, Any]:
+    return get_type_hints(Manifest)
+
+
+def _fits(value: object, declared: Any) -> bool:
+    """Say whether a value of a JSON file is of a declared type; there a bool is no number."""
+    origin, inner = get_origin(declared), get_args(declared)
+    if origin in (Union, UnionType):
+        return any(_fits(value, each) for each in inner)
+    if origin is dict:
+        return isinstance(value, dict) and all(_fits(each, inner[1]) for each in value.values())
+    if origin is list:
+        return isinstance(value, list) and all(_fits(each, inner[0]) for each in value)
+    if declared is Any:
+        return True
+    if isinstance(value, bool):
+        return declared is bool
+    return isinstance(value, (int, float) if declared is float else declared)

@@ -151,7 +151,12 @@ def remove_recording(recording: Path, *, wait: bool = False) -> bool:
     """
     if not os.path.lexists(recording):
         return True
-    manifest.read(recording)
+    try:
+        manifest.read(recording)
+    except FormatError:
+        if os.path.lexists(recording):
+            raise
+        return True  # somebody else has just deleted it
     with locked(recording, wait=wait) as ours:
         if not ours or references.is_needed(recording / LOG, elsewhere=False):
             return False
@@ -189,10 +194,14 @@ def remove_deleted(gone: Path) -> None:
             gone.rmdir()
 
 
+class NotPrivateError(PermissionError):
+    """A folder that should be this user's alone belongs to others, or is open to them."""
+
+
 def runtime_directory() -> Path:
     """Return this user's directory for control pages and locks, made if need be.
 
-    Raises OSError when it cannot be made, belongs to somebody else or is open to others.
+    Raises OSError when it cannot be made, NotPrivateError when others could have a say in it.
     """
     uid = os.getuid() if hasattr(os, "getuid") else 0
     path = Path(tempfile.gettempdir()) / f"strobe-{uid}"
@@ -200,8 +209,8 @@ def runtime_directory() -> Path:
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != uid:
         message = f"{str(path)!r} is not a directory of user {uid}"
-        raise PermissionError(message)
+        raise NotPrivateError(message)
     if hasattr(os, "getuid") and status.st_mode & 0o077:
         message = f"{str(path)!r} is open to other users; chmod 700 it or remove it"
-        raise PermissionError(message)
+        raise NotPrivateError(message)
     return path

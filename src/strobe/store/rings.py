@@ -17,7 +17,6 @@ from pathlib import Path
 from strobe.errors import FormatError
 from strobe.store import files, layout, manifest
 
-_WORD = (1 << 64) - 1
 _NAME = re.compile(r"strobe-[0-9a-f]{16}-(?P<prefix>.+)\.(?P<number>[0-9]{1,10})\.ring")
 
 
@@ -52,13 +51,12 @@ def remove_elsewhere(log: Path, recording_id: str | None = None) -> None:
     """Delete the rings of this log, though not those of a log that it is a copy of."""
     for path in find_elsewhere(log, recording_id).values():
         with contextlib.suppress(OSError):
-            status = log.lstat()
             with files.open_regular(path) as file:
                 header = file.read(layout.PAGE_BYTES)
             if len(header) < layout.PAGE_BYTES:
                 continue  # its maker was killed, or is still at it
             named = layout.RING_LOG.unpack_from(header, layout.LOG_OFFSET)
-            if named == (status.st_dev & _WORD, status.st_ino & _WORD):
+            if named == files.identify(log):
                 path.unlink()
 
 

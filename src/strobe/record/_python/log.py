@@ -24,12 +24,12 @@ from strobe.record._python.ring import (
 )
 from strobe.record._support import describe_lane
 from strobe.store import layout
+from strobe.store.files import identify
 
 # Past these the table of strings is emptied and strings get new numbers: a program that makes up
 # names without end must not grow without end.
 MOST_STRINGS = 131072
 MOST_BYTES = 16 << 20
-_WORD = (1 << 64) - 1
 
 
 def _process_start() -> int:
@@ -48,12 +48,6 @@ def _host() -> str:
     return "".join(plain)
 
 
-def _identify(directory: str) -> tuple[int, int]:
-    """Return what tells a directory from all others of this host, whatever its name."""
-    status = Path(directory).stat()
-    return status.st_dev & _WORD, status.st_ino & _WORD
-
-
 class Log:
     """One process's part of a chunk log. Raises OSError when its files cannot be made.
 
@@ -70,7 +64,7 @@ class Log:
         self.keep_rings = not is_network(directory)
         self.max_log_bytes = self.max_ring_bytes = 0  # no limit
         self.recording = 0  # the id of the recording whose log this is
-        self.place = _identify(directory)
+        self.place = identify(Path(directory))
         self.rings: list[Ring] = []
         self.next_ring = 0
         self.strings: dict[str, int] = {}
@@ -90,7 +84,7 @@ class Log:
     def has_directory(self) -> bool:
         """Say whether the directory is where it was: nobody looks for the rings of a lost one."""
         try:
-            return _identify(str(Path(self.prefix).parent)) == self.place
+            return identify(Path(self.prefix).parent) == self.place
         except OSError:
             return False
 
