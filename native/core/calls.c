@@ -28,7 +28,7 @@ typedef struct {
   const void *object;  // a code object, or the method table's entry of a C function
   uint32_t name;       // 0: not recorded
   uint32_t attributes;
-  uint32_t lane;  // NO_LANE: of a call that ran before, found when it ends
+  uint32_t lane;  // NO_LANE: of another thread's that ran before, found when it ends
   bool is_builtin;
   bool is_muting;  // what it calls is not recorded
 } Call;
@@ -283,6 +283,7 @@ static void seed(Stack *stack, PyThreadState *thread, Ring *ring) {
   }
   if (!reserve(stack, depth)) return;
   uint64_t now_ns = clock_quick_ns(&calls.clock);
+  bool is_ours = thread == PyThreadState_GET() && lane_is_known(ring);
   size_t place = depth;
   for (PyFrameObject *frame = PyThreadState_GetFrame(thread), *back; frame; frame = back) {
     Callee callee = callee_of_running(ring, frame);
@@ -291,7 +292,7 @@ static void seed(Stack *stack, PyThreadState *thread, Ring *ring) {
                                  .object = callee.key,
                                  .name = wanted ? callee.name : 0,
                                  .attributes = callee.attributes,
-                                 .lane = NO_LANE,
+                                 .lane = is_ours ? ring->lane : NO_LANE,
                                  .is_muting = callee.name == 0 && callee.attributes == kMuting};
     back = place ? PyFrame_GetBack(frame) : NULL;
     Py_DECREF(frame);

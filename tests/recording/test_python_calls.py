@@ -193,6 +193,26 @@ def test_what_ran_before_is_open_at_both_ends(worked: Any) -> None:
     assert json.loads(open_calls["attributes"].item())["running"] is True
 
 
+def test_what_ran_before_is_in_the_context_that_it_ran_in(program: Any) -> None:
+    """However often a task is what runs when open calls are written to the log."""
+    program.run(
+        """
+import asyncio
+def short(): pass
+async def task():
+    for _ in range(5000):
+        short()
+with strobe.Profiler(output=OUT, with_stack=True):
+    asyncio.run(task())
+"""
+    )
+    recording = program.open()
+
+    spans = recording.spans().join(recording.threads(), on="lane").collect()
+    (module,) = spans.filter("unfinished").rows(named=True)
+    assert (module["name"], module["context"]) == ("<module>", 0)
+
+
 def test_totals_of_flame_graphs_are_the_recordings(worked: Any) -> None:
     recording, _ = worked
     spans = recording.spans().join(recording.threads(), on="lane").collect()
