@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from strobe.record.messages import show
 from strobe.sources.held import tellers
 
 # Frameworks say it in types of their own, or in the text of a RuntimeError.
@@ -124,5 +125,7 @@ class Hooks:
     def _see_safely(self, error: BaseException | None) -> None:
         try:
             self.see(error)
-        except Exception:  # there may be no memory for it, and the error is on its way
+        except MemoryError:  # not even enough to say so
             return
+        except Exception as failure:  # the program's own error is on its way, and must arrive
+            show(f"who holds memory is not recorded ({type(failure).__name__}: {failure})")

@@ -50,12 +50,22 @@ _Function = Callable[..., Any]
 class Annotations:
     """The hooks of one process, and whether they record."""
 
-    def __init__(self, *, on_step: Callable[[Any], None], on_late: Callable[[], None]) -> None:
-        """Call `on_step` after a step of training, `on_late` at an event when limit() is over."""
+    def __init__(
+        self,
+        *,
+        on_step: Callable[[Any], None],
+        on_late: Callable[[], None],
+        on_problem: Callable[[str], None],
+    ) -> None:
+        """Call `on_step` after a step of training, `on_late` at an event when limit() is over.
+
+        `on_problem` gets a sentence on what could not be recorded, perhaps again and again.
+        """
         self.native_is_ours = False
         """Whether Paddle's native profiler, of which there is one, records for us."""
         self._on_step = on_step
         self._on_late = on_late
+        self._on_problem = on_problem
         self._patches = Patches("Paddle")
         self._recording = False
         self._modules = self._shapes = False
@@ -182,7 +192,8 @@ class Annotations:
             told = _describe(inputs)
             attributes = {**_FORWARD, "shapes": told[0], "dtypes": told[1]}
             return self._kept(path, category, attributes, (path, told))
-        except Exception:  # of a class of the program's; the name and no more, then
+        except Exception as error:  # of a class of the program's; the name and no more, then
+            self._on_problem(f"layers of class {name} are recorded by that name alone: {error}")
             return self._kept(name, _ANNOTATION, _FORWARD, name)
 
     def _kept(self, name: str, category: int, attributes: dict[str, Any], key: Any) -> Any:
@@ -285,7 +296,10 @@ class Annotations:
             if program not in self._training:
                 self._training[program] = _trains(program)
             return self._training[program]
-        except Exception:  # whatever the program runs: its steps are told by the recording alone
+        except (AttributeError, TypeError):  # run() takes other objects than programs too
+            return False
+        except Exception as error:  # the program has run already, and must go on
+            self._on_problem(f"steps of a static program are not marked: {error}")
             return False
 
 

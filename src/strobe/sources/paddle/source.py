@@ -43,7 +43,9 @@ class PaddleSource:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # the user's profiler may come in any thread
-        self._annotations = Annotations(on_step=self._stepped, on_late=self._end_early)
+        self._annotations = Annotations(
+            on_step=self._stepped, on_late=self._end_early, on_problem=self._limit
+        )
         self._patches = Patches("Paddle")
         self._session: PaddleSession | None = None
         self._inherited: PaddleSession | None = None
@@ -210,12 +212,13 @@ class PaddleSource:
             f"operators are recorded for {self._seconds:g} s of a window at most; "
             f"make it shorter, or set {SECONDS_VARIABLE}"
         )
-        if text not in self._limits:
-            self._limit(text)
+        self._limit(text)
 
     def _limit(self, text: str) -> None:
-        self._limits.append(text)
-        show(f"paddle: {text}")
+        """Keep what limits the recording, and show it once."""
+        if text not in self._limits:
+            self._limits.append(text)
+            show(f"paddle: {text}")
 
     def _stepped(self, trainer: Any) -> None:
         """A step ends with that of the optimizer, or program, which was the first to make one."""
