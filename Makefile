@@ -28,7 +28,7 @@ BRIEF = -m "not stress and not again" --hypothesis-profile=brief
 PROOF = tests/test_install.py tests/test_exports.py tests/exporters tests/recording/test_spans.py
 PYTHON_PROOF = $(PROOF) tests/recording/test_python_calls.py tests/recording/test_threads_and_async.py
 # And a wheel without C, whose recorder's tests are marked `again`.
-PURE_PROOF = tests/recording/test_endings.py tests/recording/test_processes.py tests/unit/analysis tests/unit/model
+PURE_PROOF = tests/recording/test_endings.py tests/recording/test_processes.py tests/unit/analysis tests/unit/assemble tests/unit/model
 PROVED = 3.10 3.12 $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 C_FILES = $$(find native src tests/native -name '*.[ch]' -o -name '*.cpp' 2>/dev/null)
 

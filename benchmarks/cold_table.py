@@ -20,7 +20,7 @@ def main() -> None:
     opened = time.perf_counter()
     operators = recording.operators()
     done = time.perf_counter()
-    spans_path = recording.tables_path / "spans.parquet"
+    spans_path = recording.directory / "spans.parquet"
     json.dump(
         {
             "spans": int(operators["calls"].sum()),

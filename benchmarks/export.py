@@ -22,12 +22,12 @@ import polars as pl
 
 import strobe
 from strobe.exporters import _writing, chrome, perfetto
-from strobe.store.tables import scan
+from strobe.store.tables import Tables
 
 NAMES = [f"aten::operator_{number}" for number in range(200)]
 
 
-def record(count: int, output: Path) -> Path:
+def record(count: int, output: Path) -> Tables:
     """Record `count` spans, ten to a step and three deep; return their tables."""
     spans = [strobe.span(name) for name in NAMES]
     with strobe.Profiler(output=output) as profiler:
@@ -39,7 +39,7 @@ def record(count: int, output: Path) -> Path:
                             pass
                         with spans[(3 * step + part) % 200]:
                             pass
-    return profiler.recording.tables_path
+    return profiler.recording
 
 
 def spent() -> tuple[float, float]:
@@ -66,7 +66,7 @@ def silent(stage: str, share: float) -> None:
     """Take progress and show none."""
 
 
-def measure_exports(tables: Path, folder: Path, rounds: int, events: int) -> dict[str, Any]:
+def measure_exports(tables: Tables, folder: Path, rounds: int, events: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, exporter, file in (
         ("chrome", chrome, "trace.json"),
@@ -81,9 +81,9 @@ def measure_exports(tables: Path, folder: Path, rounds: int, events: int) -> dic
     return found
 
 
-def measure_encoders(tables: Path, events: int) -> dict[str, Any]:
+def measure_encoders(tables: Tables, events: int) -> dict[str, Any]:
     """How long general encoders take for the same events, on a sample of them."""
-    sample = scan(tables, "spans").head(min(events, 100_000)).collect()
+    sample = tables.scan("spans").head(min(events, 100_000)).collect()
     made = [
         {
             "ph": "X",
@@ -116,7 +116,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         tables = record(arguments.count, folder)
-        events = scan(tables, "spans").select(pl.len()).collect().item()
+        events = tables.scan("spans").select(pl.len()).collect().item()
         before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         result = {
             "spans": events,

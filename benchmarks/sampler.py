@@ -61,7 +61,7 @@ def measure_watch() -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         with strobe.Profiler(output=folder) as profiler:
             on_ns = added()
-        _ = profiler.recording.tables_path
+        _ = profiler.recording.directory
     return {"on_ns": on_ns, "off_ns": off_ns}
 
 

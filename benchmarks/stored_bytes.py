@@ -16,8 +16,8 @@ import numpy as np
 import polars as pl
 
 from strobe.model.nesting import nest
+from strobe.store.frames import file_schema
 from strobe.store.parquet import ROW_GROUP_ROWS, TableWriter
-from strobe.store.tables import file_schema
 
 
 def load_events(path: Path) -> list[dict[str, Any]]:

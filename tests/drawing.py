@@ -1,21 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of spans from drawings, so that a test shows its input instead of describing it."""
+"""Spans from drawings, as tables or as Traces: a test shows its input instead of describing it."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
+from strobe.assemble.cut import cut
+from strobe.model.attributes import ENDINGS, Attributes
+from strobe.model.interning import Interner
 from strobe.model.nesting import nest
-from strobe.model.tables import TABLES
+from strobe.model.tables import CATEGORIES, PHASES, TABLES
+from strobe.model.trace import UNFINISHED, Spans, Thread, Trace, concatenate
+from strobe.store.frames import file_path, file_schema
 from strobe.store.parquet import TableWriter
-from strobe.store.tables import file_path, file_schema
+from strobe.store.tables import Tables
 
 COLUMN_NS = 1000
+PID = 7
+"""The process of drawn threads, which have the numbers 70, 71, ..."""
+_CODES = {"category": CATEGORIES, "phase": PHASES, "ends": ENDINGS}
+_TYPES: dict[str, Any] = {
+    "category": np.uint8,
+    "attributes": np.int32,
+    "phase": np.int8,
+    "ends": np.int8,
+    "frame": np.int32,
+}
+
+
+class _Box(NamedTuple):
+    name: str
+    first: int
+    last: int
+    lane: str
+    is_open: bool
+
+
+def _boxes(drawing: str) -> Iterator[_Box]:
+    """Yield the boxes as they are drawn; `last` is the column after the last one."""
+    for line in filter(str.strip, drawing.splitlines()):
+        lane, bar, drawn = line.partition(" | ")
+        if not bar:
+            message = f"{line!r} is not of the form 'lane | boxes'"
+            raise ValueError(message)
+        for box in re.finditer(r"\S+", drawn):
+            name = box[0].rstrip("~").rstrip("-")
+            yield _Box(name, *box.span(), lane.strip(), is_open=box[0].endswith("~"))
 
 
 def spans(drawing: str) -> pl.DataFrame:
@@ -32,17 +71,80 @@ def spans(drawing: str) -> pl.DataFrame:
     Columns: name, start_ns, dur_ns, self_ns, lane (Int32, 0 for the lane drawn first), parent
     (row number or null), unfinished (False).
     """
-    lanes: dict[str, int] = {}
-    rows = []
-    for line in filter(str.strip, drawing.splitlines()):
-        lane, bar, boxes = line.partition(" | ")
-        if not bar:
-            message = f"spans(): {line!r} is not of the form 'lane | boxes'"
-            raise ValueError(message)
-        number = lanes.setdefault(lane.strip(), len(lanes))
-        for box in re.finditer(r"\S+", boxes):
-            rows.append((box[0].rstrip("-"), *box.span(), number))
+    numbers = Interner[str]()
+    rows = [(box.name, box.first, box.last, numbers[box.lane]) for box in _boxes(drawing)]
     return table(rows)
+
+
+def trace(drawing: str, *, rename: Mapping[str, str] | None = None, **given: Any) -> Trace:
+    """Return the drawn spans, in the order in which they are drawn, as a Trace.
+
+        main | outer------~
+        main |   mm---
+
+    Lanes become threads, and a box that ends with ~ is a span that had not ended. The trace lasts
+    from the first column to the end of the last box.
+
+    rename: other names for some boxes, which may have spaces in them or be longer than their boxes.
+    given: columns of Spans by the names of boxes, as sequence={"mm": 5}; those of CATEGORIES,
+        PHASES and ENDINGS and names of modules as texts, attributes as objects. `threads` has
+        Threads by the names of lanes. The rest are sections of the Trace, as held=[...].
+    """
+    boxes = list(_boxes(drawing))
+    names, numbers, texts = Interner[str](), Interner[str](), Interner[str]()
+    name = [names[(rename or {}).get(box.name, box.name)] for box in boxes]
+    lane = [numbers[box.lane] for box in boxes]
+    given = {"category": {}, "attributes": {}, **given}
+    columns: dict[str, Any] = {}
+    for each in (each.name for each in fields(Spans) if each.name in given):
+        if each == "start_ns":  # the Trace's
+            continue
+        by_name = {box: _code(each, value, names, texts) for box, value in given.pop(each).items()}
+        others = 0 if each == "category" else -1
+        values = [by_name.get(box.name, others) for box in boxes]
+        columns[each] = np.array(values, _TYPES.get(each, np.int64))
+    spans = Spans(
+        start_ns=np.array([box.first for box in boxes], np.int64) * COLUMN_NS,
+        dur_ns=np.array([_duration_ns(box) for box in boxes], np.int64),
+        name=np.array(name, np.int32),
+        lane=np.array(lane, np.int32),
+        texts=Attributes(list(texts)),
+        **columns,
+    )
+    known = given.pop("threads", {})
+    threads = [
+        known.get(lane, Thread(PID, 10 * PID + number, lane, process=str(PID)))
+        for number, lane in enumerate(numbers)
+    ]
+    end_ns = max((box.last for box in boxes), default=0) * COLUMN_NS
+    drawn = {"names": list(names), "threads": threads, "end_ns": end_ns, "spans": [spans]}
+    return Trace(**{**drawn, **given})
+
+
+def _duration_ns(box: _Box) -> int:
+    return UNFINISHED if box.is_open else (box.last - box.first) * COLUMN_NS
+
+
+def _code(column: str, value: Any, names: Interner[str], texts: Interner[str]) -> int:
+    """Return what a column holds of a value."""
+    if column == "attributes":
+        return texts[json.dumps(value)]
+    if column == "module":
+        return names[value]
+    return _CODES[column].index(value) if isinstance(value, str) else value
+
+
+def batch(drawing: str, **given: Any) -> Spans:
+    """Return the drawn spans as one batch; see trace()."""
+    (spans,) = trace(drawing, **given).spans
+    return spans
+
+
+def nested(drawn: Trace) -> tuple[Spans, NDArray[np.int64]]:
+    """Return the spans of a Trace by start, and the row of each one's parent."""
+    spans, _ = cut(concatenate(drawn.spans, Spans), drawn.start_ns, drawn.end_ns)
+    parent, _ = nest(spans.lane, spans.start_ns, spans.start_ns + spans.dur_ns)
+    return spans, parent
 
 
 def table(rows: list[tuple[str, int, int, int]]) -> pl.DataFrame:
@@ -66,9 +168,9 @@ def table(rows: list[tuple[str, int, int, int]]) -> pl.DataFrame:
     )
 
 
-def make_tables(folder: Path, spans: pl.DataFrame, threads: pl.DataFrame, **rest: Any) -> Path:
-    """Write tables; columns that are not given are null."""
-    given = {"spans": spans, "threads": threads, **rest}
+def make_tables(folder: Path, **given: pl.DataFrame) -> Tables:
+    """Write tables, those that are not given without rows; columns that are not given are null."""
+    folder.mkdir(parents=True, exist_ok=True)
     for table in TABLES:
         with TableWriter(file_path(folder, table), file_schema(table)) as writer:
             if table in given:
@@ -77,7 +179,7 @@ def make_tables(folder: Path, spans: pl.DataFrame, threads: pl.DataFrame, **rest
                     name: frame.get_column(name, default=None) for name in file_schema(table)
                 }
                 writer.append(columns)
-    return folder
+    return Tables(folder)
 
 
 def lanes(*rows: tuple[int | None, int | None, str | None, int | None, str | None]) -> pl.DataFrame:

@@ -11,13 +11,16 @@ from typing import Any
 import polars as pl
 
 from strobe.exporters import chrome, perfetto
-from strobe.store.tables import scan
+from strobe.store.tables import Tables
 from trace_reader import Trace, read_chrome, read_perfetto
 
-EXTRA = ("phase", "module", "device", "stream", "correlation", "sequence", "flops")
+EXTRA = (
+    *("phase", "module", "type", "full_name"),
+    *("device", "stream", "correlation", "sequence", "flops"),
+)
 
 
-def check_exports(tables: Path, folder: Path) -> None:
+def check_exports(tables: Tables, folder: Path) -> None:
     """Export the tables and read them back: both formats must say what the tables say."""
     for exporter, read in ((chrome, read_chrome), (perfetto, read_perfetto)):
         path = folder / f"trace{exporter.SUFFIX}"
@@ -25,10 +28,10 @@ def check_exports(tables: Path, folder: Path) -> None:
         compare(read(path), tables, typed=exporter is perfetto)
 
 
-def compare(trace: Trace, tables: Path, *, typed: bool) -> None:
+def compare(trace: Trace, tables: Tables, *, typed: bool) -> None:
     """Assert that a trace says what the tables say; `typed`: it is one of Perfetto's."""
-    lanes = scan(tables, "threads").sort("lane").collect().to_dicts()
-    steps = scan(tables, "steps").filter(pl.col("kind") != "span").collect().to_dicts()
+    lanes = tables.scan("threads").sort("lane").collect().to_dicts()
+    steps = tables.scan("steps").filter(pl.col("kind") != "span").collect().to_dicts()
     shown, spans = trace.spans[: len(steps)], trace.spans[len(steps) :]
     assert [(s.name, s.category, s.start_ns, s.dur_ns) for s in shown] == [
         (f"{row['kind']} {row['step']}", "step", row["start_ns"], row["dur_ns"]) for row in steps
@@ -37,7 +40,7 @@ def compare(trace: Trace, tables: Path, *, typed: bool) -> None:
         _arguments({**row, "attributes": None}, typed=typed) for row in steps
     ]
 
-    rows = scan(tables, "spans").collect().to_dicts()
+    rows = tables.scan("spans").collect().to_dicts()
     assert [(s.name, s.category, s.start_ns, s.dur_ns) for s in spans] == [
         (row["name"], row["category"], row["start_ns"], row["dur_ns"]) for row in rows
     ]
@@ -49,7 +52,7 @@ def compare(trace: Trace, tables: Path, *, typed: bool) -> None:
     assert parents == expected_parents(rows, tracks)
 
     _compare_points(trace, tables, lanes, typed=typed)
-    links = expected_links(scan(tables, "links").collect().rows(), len(rows))
+    links = expected_links(tables.scan("links").collect().rows(), len(rows))
     kinds = [kind for kind, _, _ in links]
     pairs = [(source, target) for _, source, target in links]
     if not typed:
@@ -61,9 +64,9 @@ def compare(trace: Trace, tables: Path, *, typed: bool) -> None:
 
 
 def _compare_points(
-    trace: Trace, tables: Path, lanes: list[dict[str, Any]], *, typed: bool
+    trace: Trace, tables: Tables, lanes: list[dict[str, Any]], *, typed: bool
 ) -> None:
-    instants = scan(tables, "instants").collect().to_dicts()
+    instants = tables.scan("instants").collect().to_dicts()
     assert [(name, ns) for name, ns, _, _ in trace.instants] == [
         (row["name"], row["start_ns"]) for row in instants
     ]
@@ -75,9 +78,9 @@ def _compare_points(
         assert "(overlap" not in trace.places[track].name
     counters = [
         (row["name"], row["start_ns"], repr(row["value"]), lanes[row["lane"]]["pid"])
-        for row in scan(tables, "counters").collect().to_dicts()
+        for row in tables.scan("counters").collect().to_dicts()
     ]
-    for row in scan(tables, "allocations").collect().to_dicts():
+    for row in tables.scan("allocations").collect().to_dicts():
         device = "host" if row["device"] is None else f"device {row['device']}"
         value = repr(float(row["allocated_bytes"]))
         counters.append((f"allocated_bytes ({device})", row["start_ns"], value, row["pid"]))

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from strobe.cli import app
+from strobe.cli._app import app
 from strobe.model.tables import TABLES
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 enum {
-  kFormatVersion = 1,
+  kFormatVersion = 2,
   kRecordBytes = 32,
   kRingRecords = 32768,  // 1 MiB of records per thread
   kOpenSlots = 256,

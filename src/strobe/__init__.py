@@ -28,6 +28,7 @@ TYPE_CHECKING = False  # importing typing would be most of what `import strobe` 
 if TYPE_CHECKING:
     from typing import Any
 
+    from strobe.cluster.job import Job
     from strobe.record.schedule import State, schedule
     from strobe.session.handlers import export_chrome, export_perfetto
     from strobe.session.profiler import Profiler
@@ -40,6 +41,7 @@ __all__ = [
     "CaptureError",
     "CommandError",
     "FormatError",
+    "Job",
     "Profiler",
     "Recording",
     "State",
@@ -58,6 +60,7 @@ __all__ = [
 ]
 
 _LAZY = {
+    "Job": ("strobe.cluster.job", "Job"),
     "Profiler": ("strobe.session.profiler", "Profiler"),
     "Recording": ("strobe.session.recording", "Recording"),
     "State": ("strobe.record.schedule", "State"),

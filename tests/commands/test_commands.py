@@ -10,6 +10,7 @@ import sys
 import textwrap
 from importlib.util import find_spec
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -41,14 +42,17 @@ def record(output: Path, name: str, spans: int = 3) -> Path:
 
 
 def record_long_ago(output: Path, name: str, days: float) -> Path:
-    """Make a recording with tables, and set its date back."""
-    recording = record(output, name)
-    _ = strobe.open(recording).tables_path
+    """Make a recording with tables, and set its date back.
+
+    No finalizer comes for it, not even late on a busy machine: it would lock the recording while
+    the test deletes it, or write the tables again that the test took away.
+    """
+    with mock.patch.object(sys, "executable", ""):
+        recording = record(output, name)
+    _ = strobe.open(recording).directory
     content = json.loads((recording / manifest.FILE_NAME).read_text())
     content["start"]["wall_ns"] -= int(days * 86_400e9)
-    # In one go: the finalizer may be reading it.
-    (recording / "older").write_text(json.dumps(content))
-    (recording / "older").rename(recording / manifest.FILE_NAME)
+    (recording / manifest.FILE_NAME).write_text(json.dumps(content))
     return recording
 
 
@@ -125,7 +129,7 @@ def test_info_finds_the_ranks_of_a_job(tmp_path: Path, monkeypatch: pytest.Monke
     ("make", "reason"),
     [
         (lambda path: None, "there is nothing at this path"),
-        (lambda path: path.write_text("x"), "it is a file"),
+        (lambda path: path.write_text("x"), "not of a format that strobe reads"),
         (lambda path: path.mkdir(), "neither a recording nor a folder that holds one"),
     ],
 )
@@ -442,6 +446,24 @@ def test_exit_codes_are_those_of_the_docs(
 
     assert status == expected
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["_finalize", "out"], "takes no arguments; strobe starts it by itself"),
+        (["_finalize", "--help"], "takes no arguments; strobe starts it by itself"),
+        (["_analyse"], "needs one JSON object with a recording"),
+        (["_analyse", "out"], "needs one JSON object with a recording"),
+        (["_analyse", "[1]"], "needs one JSON object with a recording"),
+    ],
+)
+def test_verbs_for_our_own_processes_refuse_people(arguments: list[str], said: str) -> None:
+    status, out, err = command(*arguments)
+
+    assert (status, out) == (2, "")
+    assert said in err
+    assert arguments[0] not in command("--help")[1]
 
 
 # What the shell's own script asks, for these words before the cursor and this one at it.

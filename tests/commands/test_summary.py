@@ -15,8 +15,8 @@ from programs import command
 from strobe.errors import UsageError
 from strobe.model.tables import PHASES
 from strobe.session.recording import Recording
+from strobe.store.frames import empty, file_path, file_schema
 from strobe.store.parquet import TableWriter
-from strobe.store.tables import empty, file_path, file_schema
 
 # A step of 36 columns, 1 µs each. Forward has 8 to 17; 7 columns belong to no phase.
 STEP = """
@@ -67,7 +67,7 @@ def put(recording: Recording, table: str, rows: pl.DataFrame) -> None:
         )
     full = full.cast(dict(empty(table).schema))
     schema = file_schema(table)
-    with TableWriter(file_path(recording.tables_path, table), schema) as writer:
+    with TableWriter(file_path(recording.directory, table), schema) as writer:
         writer.append({name: full[name] for name in schema})
 
 

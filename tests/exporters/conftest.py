@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import strobe
+from strobe.store.tables import Tables
 
 HOSTILE_NAMES = [
     'quote " backslash \\ slash / newline \n tab \t return \r',
@@ -116,8 +117,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> strobe.Recording:
 
 
 @pytest.fixture(scope="session")
-def tables(hostile: strobe.Recording) -> Path:
-    return hostile.tables_path
+def tables(hostile: strobe.Recording) -> Tables:
+    return Tables(hostile.directory)
 
 
 def _find_trace_processor() -> Path | None:

@@ -17,7 +17,7 @@ import strobe
 from drawing import lanes, make_tables
 from drawing import spans as drawn
 from strobe.exporters import chrome
-from strobe.store.tables import scan
+from strobe.store.tables import Tables
 
 Events = dict[str, list[dict[str, Any]]]
 
@@ -45,7 +45,7 @@ def ns(event: dict[str, Any], field: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def exported(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def exported(tables: Tables, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("chrome") / "trace.json"
     chrome.write(tables, path, silent)
     return path
@@ -151,7 +151,7 @@ def test_metadata_and_completeness_are_in_the_file(
     assert rest["completeness"][0]["dropped"] == 0
 
 
-def test_gz_holds_the_same(exported: Path, tables: Path, tmp_path: Path) -> None:
+def test_gz_holds_the_same(exported: Path, tables: Tables, tmp_path: Path) -> None:
     packed = tmp_path / "trace.json.gz"
 
     chrome.write(tables, packed, silent)
@@ -160,10 +160,10 @@ def test_gz_holds_the_same(exported: Path, tables: Path, tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == [packed]
 
 
-def test_perfetto_reads_the_same_spans(exported: Path, tables: Path, query: Any) -> None:
+def test_perfetto_reads_the_same_spans(exported: Path, tables: Tables, query: Any) -> None:
     rows = query(exported, "select ts, dur, length(name) from slice where category is not null;")
 
-    table = scan(tables, "spans").select("start_ns", "dur_ns").collect()
+    table = tables.scan("spans").select("start_ns", "dur_ns").collect()
     assert sorted((int(ts), int(dur)) for ts, dur, _ in rows) == sorted(table.rows())
 
 
@@ -190,7 +190,7 @@ def test_ids_that_are_unknown_or_used_twice_become_tracks_of_their_own(tmp_path:
     )
     path = tmp_path / "trace.json"
 
-    chrome.write(make_tables(tmp_path, spans, threads), path, silent)
+    chrome.write(make_tables(tmp_path, spans=spans, threads=threads), path, silent)
 
     events, _ = read(path)
     places = [(e["pid"], e["tid"]) for e in events["X"]]
@@ -214,7 +214,9 @@ def test_times_beyond_a_double_are_told_from_a_base(tmp_path: Path, query: Any) 
     """).with_columns(pl.col("start_ns") + base + 1)
     path = tmp_path / "trace.json"
 
-    chrome.write(make_tables(tmp_path, spans, lanes((1, 1, "a", 0, "p"))), path, silent)
+    chrome.write(
+        make_tables(tmp_path, spans=spans, threads=lanes((1, 1, "a", 0, "p"))), path, silent
+    )
 
     events, rest = read(path)
     times = [ns(e, "ts") + rest["metadata"]["base_ns"] for e in events["X"]]
@@ -239,7 +241,9 @@ def test_columns_without_a_place_of_their_own_are_arguments(tmp_path: Path) -> N
     )
     path = tmp_path / "trace.json"
 
-    chrome.write(make_tables(tmp_path, spans, lanes((1, 1, "a", 0, "p"))), path, silent)
+    chrome.write(
+        make_tables(tmp_path, spans=spans, threads=lanes((1, 1, "a", 0, "p"))), path, silent
+    )
 
     events, _ = read(path)
     assert [e.get("args") for e in events["X"]] == [
@@ -252,14 +256,14 @@ def test_columns_without_a_place_of_their_own_are_arguments(tmp_path: Path) -> N
 def test_an_empty_recording_is_an_empty_trace(tmp_path: Path, query: Any) -> None:
     path = tmp_path / "new folder" / "trace.json"
 
-    chrome.write(make_tables(tmp_path, drawn(""), lanes()), path, silent)
+    chrome.write(make_tables(tmp_path, spans=drawn(""), threads=lanes()), path, silent)
 
     events, _ = read(path)
     assert events.keys() == {"M"}
     assert query(path, "select count(*) from slice;") == [["0"]]
 
 
-def test_what_fails_leaves_an_older_file_as_it_was(tables: Path, tmp_path: Path) -> None:
+def test_what_fails_leaves_an_older_file_as_it_was(tables: Tables, tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text("older")
 

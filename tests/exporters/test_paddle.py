@@ -23,6 +23,7 @@ from strobe.exporters import paddle, paddle_pb
 from strobe.importers import paddle as protobuf
 from strobe.importers import paddle_json
 from strobe.model.paddle import TracerEventType as Type
+from strobe.store.tables import Tables
 
 
 def silent(stage: str, share: float) -> None:
@@ -46,7 +47,7 @@ def with_parents(spans: pl.DataFrame) -> pl.DataFrame:
     return spans.with_columns(parent_distance=pl.int_range(pl.len()) - pl.col("parent"))
 
 
-def training(folder: Path) -> Path:
+def training(folder: Path) -> Tables:
     """Two steps of one thread; a kernel on a device; blocks of memory; one event after the steps.
 
     Columns are microseconds.
@@ -102,8 +103,8 @@ def training(folder: Path) -> Path:
     threads = lanes((7, 7, "MainThread", 0, "p"), (7, 8, "device 0 stream 7", 0, "p"))
     return make_tables(
         folder,
-        spans,
-        threads,
+        spans=spans,
+        threads=threads,
         steps=steps,
         links=links,
         allocations=allocations,
@@ -186,9 +187,9 @@ def test_types_that_paddle_cannot_read_are_written_as_parts_of_operators(tmp_pat
     """)
     ).with_columns(
         category=pl.lit("operator"),
-        attributes=pl.Series(['{"type": "Operator"}', '{"type": "DygraphKernelLaunch"}']),
+        type=pl.Series(["Operator", "DygraphKernelLaunch"]),
     )
-    tables = make_tables(tmp_path, spans, lanes((1, 1, "a", 0, "p")))
+    tables = make_tables(tmp_path, spans=spans, threads=lanes((1, 1, "a", 0, "p")))
 
     paddle_pb.write(tables, tmp_path / "theirs.pb", silent)
     paddle_pb.write_all_types(tables, tmp_path / "ours.pb")
@@ -209,7 +210,7 @@ def test_shapes_of_inputs_are_kept(form: str, tmp_path: Path) -> None:
         category=pl.Series(["operator", "operator", "user"]),
         attributes=pl.Series([json.dumps(inputs), None, json.dumps(odd)]),
     )
-    tables = make_tables(tmp_path, spans, lanes((1, 1, "a", 0, "p")))
+    tables = make_tables(tmp_path, spans=spans, threads=lanes((1, 1, "a", 0, "p")))
     path = tmp_path / f"trace.{form}"
     writer, reader = (paddle, paddle_json) if form == "json" else (paddle_pb, protobuf)
 
@@ -225,8 +226,8 @@ def test_shapes_of_inputs_are_kept(form: str, tmp_path: Path) -> None:
 
 
 def test_whatever_was_recorded_is_in_both(hostile: strobe.Recording, tmp_path: Path) -> None:
-    paddle.write(hostile.tables_path, tmp_path / "t.json", silent)
-    paddle_pb.write(hostile.tables_path, tmp_path / "t.pb", silent)
+    paddle.write(hostile, tmp_path / "t.json", silent)
+    paddle_pb.write(hostile, tmp_path / "t.pb", silent)
 
     spans = hostile.spans().collect()
     expected = Counter(spans.select("name", "dur_ns").iter_rows())
@@ -246,14 +247,14 @@ def test_perfetto_reads_it_without_complaint(
 ) -> None:
     path = tmp_path / "trace.json"
 
-    paddle.write(hostile.tables_path, path, silent)
+    paddle.write(hostile, path, silent)
 
     count = hostile.spans().select(pl.len()).collect().item()
     assert query(path, "select count(*) from slice;") == [[str(count + 1)]]
 
 
 def test_an_empty_recording_is_an_empty_trace(tmp_path: Path, query: Any) -> None:
-    tables = make_tables(tmp_path, drawn(""), lanes())
+    tables = make_tables(tmp_path, spans=drawn(""), threads=lanes())
 
     paddle.write(tables, tmp_path / "t.json", silent)
     paddle_pb.write(tables, tmp_path / "t.pb", silent)

@@ -15,8 +15,9 @@ import pytest
 
 import strobe
 from strobe.exporters import chrome, perfetto
+from strobe.store.frames import empty, file_path, file_schema
 from strobe.store.parquet import TableWriter
-from strobe.store.tables import empty, file_path, file_schema, scan
+from strobe.store.tables import Tables
 
 PAGE = Path(__file__).resolve().parent.parent / "page"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -46,7 +47,7 @@ def find_browser() -> tuple[str, str]:
 
 
 @pytest.fixture(scope="module")
-def training(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def training(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     """The tables of a small training, its backward parts linked with the forward ones."""
     output = tmp_path_factory.mktemp("training")
     with strobe.Profiler(output=output, name="training") as profiler:
@@ -58,14 +59,14 @@ def training(tmp_path_factory: pytest.TempPathFactory) -> Path:
             strobe.counter("loss", 1 / (1 + number))
             strobe.instant("saved")
             profiler.step()
-    tables = strobe.open(output).tables_path
-    spans = scan(tables, "spans").with_row_index("row").collect()
+    tables = Tables(strobe.open(output).directory)
+    spans = tables.spans().with_row_index("row").collect()
     forward, backward = (
         spans.filter(pl.col("name") == name)["row"].cast(pl.Int64)
         for name in ("forward", "backward")
     )
     links = {"kind": pl.repeat("backward", 5, eager=True), "source": forward, "target": backward}
-    with TableWriter(file_path(tables, "links"), file_schema("links")) as writer:
+    with TableWriter(file_path(tables.directory, "links"), file_schema("links")) as writer:
         writer.append({name: links[name] for name in empty("links").columns})
     return tables
 
@@ -74,7 +75,7 @@ def training(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("exporter", "suffix"), [(chrome, ".json"), (chrome, ".json.gz"), (perfetto, ".pftrace")]
 )
 def test_the_page_opens_the_trace(
-    exporter: Any, suffix: str, training: Path, tmp_path: Path
+    exporter: Any, suffix: str, training: Tables, tmp_path: Path
 ) -> None:
     web = find_page()
     node, browser = find_browser()
@@ -91,7 +92,7 @@ def test_the_page_opens_the_trace(
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     rows = {
-        name: scan(training, name).select(pl.len()).collect().item()
+        name: training.scan(name).select(pl.len()).collect().item()
         for name in ("spans", "instants", "steps", "counters", "links")
     }
     assert found["errors"] == ""

@@ -15,6 +15,7 @@ import pytest
 import strobe
 from strobe.exporters import perfetto
 from strobe.model.text import escape
+from strobe.store.tables import Tables
 from trace_reader import BEGIN, COUNTER, END, INSTANT, annotation, fields, packets
 
 
@@ -65,7 +66,7 @@ def read(path: Path) -> Trace:
 
 
 @pytest.fixture(scope="module")
-def exported(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def exported(tables: Tables, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("perfetto") / "trace.pftrace"
     perfetto.write(tables, path, silent)
     return path

@@ -19,7 +19,8 @@ from drawing import spans as drawn
 from round_trip import EXTRA, check_exports, compare, expected_links
 from strobe.exporters import chrome, perfetto
 from strobe.model.tables import CATEGORIES, PHASES, TABLES
-from strobe.store.tables import empty
+from strobe.store.frames import empty
+from strobe.store.tables import Tables
 from trace_reader import read_chrome
 
 THREADS = lanes(
@@ -103,7 +104,7 @@ def test_what_is_read_back_is_what_was_exported(recording: dict[str, pl.DataFram
         check_exports(tables, Path(folder))
 
 
-def test_a_real_recording_is_read_back(tables: Path, tmp_path: Path) -> None:
+def test_a_real_recording_is_read_back(tables: Tables, tmp_path: Path) -> None:
     check_exports(tables, tmp_path)
 
 
@@ -125,7 +126,7 @@ def number_of(name: str) -> int:
 
 
 @pytest.fixture
-def linked(tmp_path: Path) -> Path:
+def linked(tmp_path: Path) -> Tables:
     pairs = [
         ("backward", "mm", "mm_backward"),
         ("backward", "relu", "relu_backward"),
@@ -201,7 +202,7 @@ def test_allocations_are_a_counter_of_each_device(tmp_path: Path) -> None:
     columns = ("start_ns", "allocated_bytes", "device", "pid")
     schema = {name: empty("allocations").schema[name] for name in columns}
     blocks = pl.DataFrame(rows, schema=schema, orient="row")
-    tables = make_tables(tmp_path, drawn(""), THREADS, allocations=blocks)
+    tables = make_tables(tmp_path, spans=drawn(""), threads=THREADS, allocations=blocks)
     path = tmp_path / "trace.json"
 
     chrome.write(tables, path, lambda _stage, _share: None)

@@ -35,7 +35,7 @@ def test_chrome_shows_steps_beside_the_threads(tmp_path: Path) -> None:
     recording = make_recording(tmp_path)
     path = tmp_path / "trace.json"
 
-    chrome.write(recording.tables_path, path, lambda _stage, _share: None)
+    chrome.write(recording, path, lambda _stage, _share: None)
 
     events = json.loads(path.read_text(), parse_float=Decimal)["traceEvents"]
     shown = [event for event in events if event.get("cat") == "step"]
@@ -54,7 +54,7 @@ def test_perfetto_reads_the_steps(tmp_path: Path, query) -> None:
     recording = make_recording(tmp_path)
     path = tmp_path / "trace.pftrace"
 
-    perfetto.write(recording.tables_path, path, lambda _stage, _share: None)
+    perfetto.write(recording, path, lambda _stage, _share: None)
 
     rows = query(path, "select ts, dur from slice where category = 'step' order by ts, dur;")
     expected = recording.steps().collect().select("start_ns", "dur_ns").sort("start_ns", "dur_ns")

@@ -15,7 +15,7 @@ from strobe.errors import FormatError, UsageError
 from strobe.exporters import NAMES, _writers_python, _writing, chrome, csv, parquet, perfetto
 from strobe.exporters import find_exporter as find
 from strobe.model.tables import TABLES
-from strobe.store.tables import scan
+from strobe.store.tables import Tables
 
 
 def silent(stage: str, share: float) -> None:
@@ -23,21 +23,21 @@ def silent(stage: str, share: float) -> None:
     assert 0 <= share <= 1
 
 
-def test_parquet_holds_every_table(tables: Path, tmp_path: Path) -> None:
+def test_parquet_holds_every_table(tables: Tables, tmp_path: Path) -> None:
     parquet.write(tables, tmp_path / "out", silent)
 
     assert len(list((tmp_path / "out").iterdir())) == len(TABLES)
     for table in TABLES:
         written = pl.read_parquet(tmp_path / "out" / f"{table}.parquet")
-        assert_frame_equal(written, scan(tables, table).collect())
+        assert_frame_equal(written, tables.scan(table).collect())
 
 
-def test_csv_holds_every_table(tables: Path, tmp_path: Path) -> None:
+def test_csv_holds_every_table(tables: Tables, tmp_path: Path) -> None:
     csv.write(tables, tmp_path / "out", silent)
 
     assert len(list((tmp_path / "out").iterdir())) == len(TABLES)
     for table in TABLES:
-        expected = scan(tables, table).collect()
+        expected = tables.scan(table).collect()
         path = tmp_path / "out" / f"{table}.csv"
         written = pl.read_csv(path, schema=expected.schema)
         # Of texts the reader makes null and "" the same; the file does not.
@@ -46,15 +46,15 @@ def test_csv_holds_every_table(tables: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_missing_table_is_an_error_and_leaves_no_file(
-    name: str, tables: Path, tmp_path: Path
+    name: str, tables: Tables, tmp_path: Path
 ) -> None:
-    for file in tables.glob("*.parquet"):
+    for file in tables.directory.glob("*.parquet"):
         if file.stem != "threads":
             shutil.copyfile(file, tmp_path / file.name)
     target = tmp_path / "out"
 
     with pytest.raises(FormatError, match="threads"):
-        find(name).write(tmp_path, target, silent)
+        find(name).write(Tables(tmp_path), target, silent)
 
     assert [file for file in tmp_path.rglob("*.part") if file.is_file()] == []
     assert not target.is_file()
@@ -75,7 +75,7 @@ def test_a_format_that_there_is_not_is_refused() -> None:
 
 @pytest.mark.parametrize("exporter", [chrome, perfetto], ids=["chrome", "perfetto"])
 def test_without_the_extension_the_file_is_the_same(
-    exporter: object, tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    exporter: object, tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exporter.write(tables, tmp_path / "c", silent)  # type: ignore[attr-defined]
     monkeypatch.setattr(exporter, "writers", _writers_python)
@@ -87,7 +87,7 @@ def test_without_the_extension_the_file_is_the_same(
 
 
 def test_a_recording_of_many_batches_is_exported_whole(
-    hostile: strobe.Recording, tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hostile: strobe.Recording, tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chrome.write(tables, tmp_path / "one", silent)
     monkeypatch.setattr("strobe.exporters._rows.ROW_GROUP_ROWS", 7)

@@ -18,9 +18,10 @@ import polars as pl
 import pytest
 
 import strobe
+from flat_trace import read_flat
 from programs import Program, count
 from strobe.importers import mindspore as importer
-from strobe.importers.events import align
+from strobe.model.clocks import align
 from strobe.store.places import find_recordings
 
 pytestmark = pytest.mark.mindspore
@@ -104,7 +105,7 @@ def spans_of(recording: strobe.Recording, rows: pl.Series) -> pl.DataFrame:
 
 
 def full_names(spans: pl.DataFrame) -> list[str]:
-    return [json.loads(text)["full_name"] for text in spans["attributes"]]
+    return spans["full_name"].to_list()
 
 
 BOTH = """
@@ -183,8 +184,8 @@ print(json.dumps(told))
     )
     for mode, (between, marks_ns, anchors) in json.loads(mindspore.printed).items():
         folder = Path(f"{mindspore.output}{mode}")
-        events = importer.read(folder)
-        names = [json.loads(events.texts[place])["full_name"] for place in events.attributes]
+        events = read_flat(importer, folder)
+        names = [told["full_name"] for told in events.told()]
         frame = pl.DataFrame({"name": names, "dur_ns": events.dur_ns})
         total_ns = dict(frame.group_by("name").agg(pl.sum("dur_ns")).iter_rows())
         details = (folder / "cpu_op_detail_info_0.csv").read_text().splitlines()
@@ -239,7 +240,7 @@ assert "__call__" not in vars(nn.TrainOneStepCell) and "__call__" not in vars(nn
         assert set(owners["category"]) == {"operator"}
         scope = "Default/network-WithLossCell/_backbone-Perceptron/layers-SequentialCell"
         given = {
-            name: json.loads(text)
+            name: json.loads(text or "{}")
             for name, text in zip(full_names(spans), spans["attributes"], strict=True)
         }
         product = given[f"{scope}/0-Dense/MatMul-op0"]
@@ -439,7 +440,7 @@ except (RuntimeError, ValueError, IndexError) as error:
     notes = dict(recording.completeness().select("source", "note").iter_rows())
     assert "record_shapes" not in notes
     found = operators(mindspore)
-    told = [json.loads(text) for text in found["attributes"]]
+    told = [json.loads(text or "{}") for text in found["attributes"]]
     products = [
         (phase, each["shapes"][:2], each["dtypes"][:2])
         for name, phase, each in zip(found["name"], found["phase"], told, strict=True)

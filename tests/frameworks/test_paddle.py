@@ -398,7 +398,7 @@ def test_memory_has_owners_and_what_was_there(tmp_path: Path) -> None:
 
 def attributes(recording: strobe.Recording, name: str) -> list[dict[str, Any]]:
     spans = recording.spans().filter(pl.col("name") == name).collect()
-    return [json.loads(text) for text in spans["attributes"]]
+    return [json.loads(text or "{}") for text in spans["attributes"]]
 
 
 def test_shapes_of_operators_which_paddle_loses(

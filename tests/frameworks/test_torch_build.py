@@ -545,7 +545,7 @@ def test_doctor_imports_no_framework(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed")
     code = """
 import sys
-from strobe.cli import app
+from strobe.cli._app import app
 app(["doctor", "--json"], standalone_mode=False)
 assert "torch" not in sys.modules
 """

@@ -20,7 +20,7 @@ import pytest
 import strobe
 from programs import Program, count
 from strobe.analysis.phase_times import phase_times
-from strobe.analysis.steps import derived_steps
+from strobe.assemble.derived_steps import derived_steps
 from strobe.model import check
 
 pytestmark = pytest.mark.torch

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from strobe.analysis.flops import flops
+from strobe.assemble.flops import flops
 
 pytestmark = pytest.mark.torch
 

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flat_trace import Flat, read_flat
 from strobe.errors import CaptureError, StateError
 from strobe.importers import kineto
-from strobe.importers.events import Events, align
+from strobe.model.clocks import align
 from strobe.model.tables import CATEGORIES
 from strobe.record import recorder
 from strobe.record.source import Wants
@@ -52,17 +53,17 @@ def in_a_thread(work: Callable[[], Any]) -> int:
     return numbers[0]
 
 
-def recorded(path: Path, wants: Wants, work: Callable[[], Any]) -> tuple[Events, Facts]:
+def recorded(path: Path, wants: Wants, work: Callable[[], Any]) -> tuple[Flat, Facts]:
     session = KinetoSession()
     session.start(wants)
     try:
         work()
     finally:
         facts = session.stop(path)
-    return kineto.read(path), facts
+    return read_flat(kineto, path), facts
 
 
-def spans(events: Events) -> dict[str, list[int]]:
+def spans(events: Flat) -> dict[str, list[int]]:
     """Rows by name, without our marks."""
     rows: dict[str, list[int]] = {}
     for row, code in enumerate(events.name):
@@ -81,7 +82,7 @@ def test_the_file_says_what_torch_says(tmp_path: Path) -> None:
     result = profiler.profiler.kineto_results
     result.save(str(tmp_path / "trace.json"))
 
-    events = kineto.read(tmp_path / "trace.json")
+    events = read_flat(kineto, tmp_path / "trace.json")
 
     told = [each for each in result.events() if each.name() != "[memory]"]
     order = np.argsort(events.start_ns, kind="stable")
@@ -158,7 +159,7 @@ def test_a_session_can_be_stopped_in_another_thread(tmp_path: Path) -> None:
     train()
     in_a_thread(lambda: session.stop(tmp_path / "trace.json"))
 
-    assert len(spans(kineto.read(tmp_path / "trace.json"))["aten::addmm"]) == 4
+    assert len(spans(read_flat(kineto, tmp_path / "trace.json"))["aten::addmm"]) == 4
 
 
 def test_memory_is_recorded_when_asked_for(tmp_path: Path) -> None:

@@ -152,6 +152,23 @@ def test_peak_and_what_was_there_before(tmp_path: Path) -> None:
     assert len(views) == 2
 
 
+def test_a_tensor_that_fails_to_say_its_size_is_counted(tmp_path: Path) -> None:
+    class Odd(torch.Tensor):
+        def untyped_storage(self) -> Any:
+            raise KeyError("what")
+
+    odd = torch.ones(4).as_subclass(Odd)
+    sparse = torch.eye(3).to_sparse()  # has no storage either, and is none of the program's doing
+    with strobe.Profiler(output=tmp_path, profile_memory=True) as profiler:
+        torch.ones(10)
+
+    notes = profiler.recording.completeness()["note"].to_list()
+
+    assert type(odd) is Odd
+    assert sparse.is_sparse
+    assert "1 tensors that existed at the start failed to say how much memory" in notes[0]
+
+
 def test_memory_of_other_threads_is_told(tmp_path: Path) -> None:
     def work() -> None:
         thread = threading.Thread(target=lambda: torch.empty(1000).exp())

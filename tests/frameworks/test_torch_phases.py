@@ -14,8 +14,8 @@ import polars as pl
 import pytest
 
 from strobe.analysis.phase_times import phase_times
-from strobe.analysis.phases import phases
-from strobe.analysis.steps import derived_steps
+from strobe.assemble.derived_steps import derived_steps
+from strobe.assemble.phases import phases
 from strobe.model.ancestors import innermost, is_inside
 from strobe.model.nesting import nest
 

@@ -66,6 +66,9 @@ def test_each_rank_has_one_recording(tmp_path: Path, command: list[str]) -> None
         for path in recordings:
             spans = strobe.open(path).spans().collect()
             assert spans.filter(pl.col("category") == "user")["name"].to_list() == ["work"]
+    newest = strobe.open(tmp_path / "out")
+    assert isinstance(newest, strobe.Job)
+    assert (newest.ranks, newest.missing) == ([0, 1], [])
 
 
 def test_ranks_that_only_the_program_knows_are_those_of_torch(tmp_path: Path) -> None:

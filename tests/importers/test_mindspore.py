@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flat_trace import Flat, read_flat
 from strobe.errors import FormatError
 from strobe.importers import minddata, mindspore
-from strobe.importers.events import Events
 from strobe.model.tables import CATEGORIES
 
 LAYER = "Default/network-WithLossCell/_backbone-Net/0-Dense"
@@ -58,19 +58,19 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def rows(events: Events) -> list[tuple[str, int, int]]:
+def rows(events: Flat) -> list[tuple[str, int, int]]:
     """Name, start after the first, and duration."""
     starts = events.start_ns - events.start_ns.min()
     names = [events.names[code] for code in events.name]
     return list(zip(names, starts.tolist(), events.dur_ns.tolist(), strict=True))
 
 
-def attributes(events: Events) -> list[dict[str, object]]:
-    return [json.loads(events.texts[place]) for place in events.attributes]
+def attributes(events: Flat) -> list[dict[str, object]]:
+    return events.told()
 
 
 def test_operators_come_by_time(folder: Path) -> None:
-    events = mindspore.read(folder)
+    events = read_flat(mindspore, folder)
 
     assert rows(events) == [
         ("MatMul", 0, 47661),
@@ -90,7 +90,7 @@ def test_operators_come_by_time(folder: Path) -> None:
 
 
 def test_names_tell_phase_and_layer(folder: Path) -> None:
-    events = mindspore.read(folder)
+    events = read_flat(mindspore, folder)
 
     assert events.module is not None
     words = [each["phase"] for each in attributes(events)]
@@ -103,7 +103,7 @@ def test_in_pynative_mode_no_phase_is_made_up(tmp_path: Path) -> None:
     lines = ["MatMul;HostCpuOps;10,0.001,0", "Default/BiasAdd-op0;HostCpuOps;2000,0.001,0"]
     (tmp_path / "cpu_op_execute_timestamp_0.txt").write_text("\n".join(lines))
 
-    events = mindspore.read(tmp_path)
+    events = read_flat(mindspore, tmp_path)
 
     assert [each["phase"] for each in attributes(events)] == [None, None]
     assert [events.names[code] for code in events.name] == ["MatMul", "BiasAdd"]
@@ -131,7 +131,7 @@ def test_calls_tell_inputs_and_phases_in_pynative_mode(tmp_path: Path) -> None:
     (tmp_path / "dispatch_inputs.json").write_text(json.dumps(kinds))
     np.array([0, 1, 2, 3, 4, 5], np.int32).tofile(tmp_path / "dispatch_calls.bin")
 
-    events = mindspore.read(tmp_path)
+    events = read_flat(mindspore, tmp_path)
     found = attributes(events)
 
     assert events.notes == ("inputs of 2 of 6 operators of PyNative mode are unknown",)
@@ -182,7 +182,7 @@ def test_graphs_tell_types_groups_and_strategies(tmp_path: Path) -> None:
     content = field(4, graph)
     (tmp_path / "graph_0.pb").write_bytes(content)
 
-    first, second = attributes(mindspore.read(tmp_path))
+    first, second = attributes(read_flat(mindspore, tmp_path))
 
     assert first["dtypes"] == ["float16", "float16", None]
     assert first["strategy"] == [[2], [1]]
@@ -190,16 +190,16 @@ def test_graphs_tell_types_groups_and_strategies(tmp_path: Path) -> None:
     assert (second["collective"], second["bytes"], second["dtype"]) == ("all_reduce", 30, "float16")
 
     (tmp_path / "graph_1.pb").write_bytes(content.replace(b"pair", b"rest"))
-    first, second = attributes(mindspore.read(tmp_path))
+    first, second = attributes(read_flat(mindspore, tmp_path))
     assert first["dtypes"] == ["float16", "float16", None]
     assert "group" not in second  # which of the two it was is not known
 
     (tmp_path / "graph_1.pb").write_bytes(content[:-1])
-    assert any("graph_1.pb" in note for note in mindspore.read(tmp_path).notes)
+    assert any("graph_1.pb" in note for note in read_flat(mindspore, tmp_path).notes)
 
 
 def test_inputs_belong_to_launches_in_their_order(folder: Path) -> None:
-    events = mindspore.read(folder)
+    events = read_flat(mindspore, folder)
 
     shapes = [each.get("shapes") for each in attributes(events)]
     assert shapes == [
@@ -219,7 +219,7 @@ def test_memory_is_what_changed(folder: Path) -> None:
     times = folder / "cpu_op_execute_timestamp_0.txt"
     times.write_text(TIMES.replace("1.72652", "0.01"))  # one after the other
 
-    told = mindspore.read(folder).allocations
+    told = read_flat(mindspore, folder).allocations
 
     assert told.bytes.tolist() == [2560, 512, -1024]
     assert told.allocated_bytes.tolist() == [2560, 3072, 2048]
@@ -233,11 +233,11 @@ def test_what_overlaps_has_a_lane_of_its_own(folder: Path) -> None:
     lines = "A;HostCpuOps;0,0.01,0 20000,0.01,0\nB;HostCpuOps;5000,0.02,0\nC;HostCpuOps;26000,1,0"
     (folder / "cpu_op_execute_timestamp_0.txt").write_text(lines)
 
-    events = mindspore.read(folder)
+    events = read_flat(mindspore, folder)
 
     assert [name for name, _, _ in rows(events)] == ["A", "B", "A", "C"]
     assert events.tid.tolist() == [0, 1, 0, 1]
-    assert events.threads == {
+    assert events.thread_names == {
         (12717, 0): "MindSpore operators",
         (12717, 1): "MindSpore operators 2",
     }
@@ -248,14 +248,14 @@ def test_a_rounded_duration_does_not_overlap(tmp_path: Path) -> None:
     lines = "A;HostCpuOps;0,24.5875,0\nB;HostCpuOps;24587460,0.01,0"
     (tmp_path / "cpu_op_execute_timestamp_0.txt").write_text(lines)
 
-    events = mindspore.read(tmp_path)
+    events = read_flat(mindspore, tmp_path)
 
     assert events.tid.tolist() == [0, 0]
     assert events.dur_ns.tolist() == [24587460, 10000]
 
 
 def test_a_session_without_operators_is_empty(tmp_path: Path) -> None:
-    events = mindspore.read(tmp_path)
+    events = read_flat(mindspore, tmp_path)
 
     assert len(events.start_ns) == len(events.allocations.bytes) == 0
 
@@ -270,7 +270,7 @@ def test_damaged_lines_are_left_out_and_told(folder: Path) -> None:
             end.write(line)
     (folder / "cpu_op_detail_info_0.csv").write_bytes(b"\xff\xfe\x00")
 
-    events = mindspore.read(folder)
+    events = read_flat(mindspore, folder)
 
     assert len(rows(events)) == 8
     assert len(events.allocations.bytes) == 3
@@ -283,7 +283,7 @@ def test_what_is_no_such_file_is_refused(folder: Path, content: str) -> None:
     (folder / "cpu_op_execute_timestamp_0.txt").write_text(content)
 
     with pytest.raises(FormatError, match="HostCpuOps"):
-        mindspore.read(folder)
+        read_flat(mindspore, folder)
 
 
 QUEUES = {
@@ -313,10 +313,10 @@ def test_a_pipeline_is_counters(tmp_path: Path) -> None:
     (tmp_path / "pipeline_profiling_0.json").write_text(json.dumps(QUEUES))
     (tmp_path / "minddata_cpu_utilization_0.json").write_text(json.dumps(USE))
 
-    found = minddata.read(tmp_path).counters
+    read = read_flat(minddata, tmp_path)
 
-    assert found is not None
-    names = [found.names[code] for code in found.name]
+    found = read.counters
+    names = [read.names[code] for code in found.name]
     values = zip(names, found.start_ns.tolist(), found.value.tolist(), strict=True)
     assert list(values) == [
         ("MindData queue Batch(id=0)", 17943157000000, 0),
@@ -329,8 +329,7 @@ def test_a_pipeline_is_counters(tmp_path: Path) -> None:
     assert found.value.dtype == np.float64
 
     (tmp_path / "window.json").write_text("17943158")
-    found = minddata.read(tmp_path).counters
-    assert found is not None
+    found = read_flat(minddata, tmp_path).counters
     assert set(found.start_ns.tolist()) == {17943204000000}
 
 

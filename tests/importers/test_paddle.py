@@ -15,11 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flat_trace import Flat, read_flat
 from strobe.errors import FormatError
 from strobe.importers import paddle, paddle_events
-from strobe.importers.events import Events
 from strobe.importers.paddle_trace import EVENT_TYPES
 from strobe.model.tables import CATEGORIES
+from strobe.model.trace import Held
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DATA = Path(os.environ.get("STROBE_TEST_DATA", ROOT.parent / "shared" / "data")) / "paddle"
@@ -122,7 +123,7 @@ def written(folder: Path, fields: list[Field]) -> Path:
     return path
 
 
-def rows(events: Events) -> list[tuple[str, str, int, int]]:
+def rows(events: Flat) -> list[tuple[str, str, int, int]]:
     return [
         (events.names[name], CATEGORIES[kind], start, dur)
         for name, kind, start, dur in zip(
@@ -133,7 +134,7 @@ def rows(events: Events) -> list[tuple[str, str, int, int]]:
 
 def test_a_drawn_file(tmp_path: Path) -> None:
     trace = paddle.read_trace(written(tmp_path, DRAWN))
-    events = paddle_events.to_events(trace)
+    events = Flat(paddle_events.to_trace(trace))
 
     assert rows(events) == [
         ("matmul dygraph", "operator", 10, 20),
@@ -145,18 +146,19 @@ def test_a_drawn_file(tmp_path: Path) -> None:
     assert events.correlation.tolist() == [-1, -1, -1, 44, 44]
     assert events.device.tolist() == [-1, -1, -1, -1, 1]
     assert events.stream.tolist() == [-1, -1, -1, -1, 16]
-    assert json.loads(events.texts[events.attributes[0]]) == {
+    told = events.told()
+    assert told[0] == {
         "type": "Operator",
         "shapes": [[2, 3], [3]],
         "dtypes": ["float32"],
         "inputs": ["X", "Y"],
     }
-    assert json.loads(events.texts[events.attributes[1]])["type"] == "DygraphKernelLaunch"
-    assert json.loads(events.texts[events.attributes[2]]) == {"type": "99"}
+    assert told[1]["type"] == "DygraphKernelLaunch"
+    assert told[2] == {"type": "99"}
     assert events.allocations.bytes.tolist() == [-512]
     assert events.allocations.device.tolist() == [1]
     assert events.allocations.reserved_bytes.tolist() == [2048]
-    assert events.threads == {(70, 71): "main"}
+    assert events.thread_names == {(70, 71): "main"}
     assert trace.host.parent.tolist() == [-1, 0, -1, 1]
     assert trace.device.host.tolist() == [3]
     assert trace.device.details["block_x"].tolist() == [32]
@@ -164,7 +166,7 @@ def test_a_drawn_file(tmp_path: Path) -> None:
     assert trace.span_index == 3
     assert trace.names[trace.host.callstack[0]] == "train.py:1"
     assert trace.host.op_id.tolist() == [9, 9, 0, 0]
-    assert paddle_events.held_before(trace) == {70: {1: 612}}
+    assert events.held == [Held(pid=70, bytes=612, device=1)]
 
 
 def test_a_program_on_other_threads_has_phases(tmp_path: Path) -> None:
@@ -183,9 +185,9 @@ def test_a_program_on_other_threads_has_phases(tmp_path: Path) -> None:
         ),
     )
 
-    events = paddle.read(path)
+    events = read_flat(paddle, path)
 
-    told = [json.loads(events.texts[place]) for place in events.attributes]
+    told = events.told()
     assert [each.get("phase") for each in told] == [
         *(None, "forward", None, None, "optimizer", None, None, "backward"),
     ]
@@ -206,7 +208,7 @@ def test_a_program_on_other_threads_has_phases(tmp_path: Path) -> None:
 )
 def test_what_is_none_is_refused(fields: list[Field], tmp_path: Path) -> None:
     with pytest.raises(FormatError):
-        paddle.read(written(tmp_path, fields))
+        read_flat(paddle, written(tmp_path, fields))
 
 
 def test_a_json_file_is_refused(tmp_path: Path) -> None:
@@ -214,7 +216,7 @@ def test_a_json_file_is_refused(tmp_path: Path) -> None:
     path.write_text('{"traceEvents": []}')
 
     with pytest.raises(FormatError):
-        paddle.read(path)
+        read_flat(paddle, path)
 
 
 @given(
@@ -231,7 +233,7 @@ def test_damage_is_told_or_survived(
     path.write_bytes(content[: len(content) - (cut if cut < 20 else 0)])
 
     try:
-        events = paddle.read(path)
+        events = read_flat(paddle, path)
     except FormatError:
         return
     assert len(events.start_ns) == len(events.name) <= 20
@@ -270,11 +272,11 @@ def test_shapes_beside_a_trace_are_of_the_operator_around_and_its_launch(tmp_pat
     path = written(tmp_path, CALLED)
     path.with_name(path.name + ".shapes").write_bytes(CALLS)
 
-    events = paddle.read(path)
+    events = read_flat(paddle, path)
 
     told = {
-        events.names[name]: json.loads(events.texts[text]).get("shapes")
-        for name, text in zip(events.name, events.attributes, strict=True)
+        events.names[name]: each.get("shapes")
+        for name, each in zip(events.name, events.told(), strict=True)
     }
     assert told == {
         "matmul dygraph": [[2, 3], [3, 4]],
@@ -302,7 +304,7 @@ def test_damaged_shapes_are_told_or_survived(
     beside.write_bytes(content[: len(content) - (cut if cut < 60 else 0)])
 
     with contextlib.suppress(FormatError):
-        assert len(paddle.read(path).name) == 7
+        assert len(read_flat(paddle, path).name) == 7
     beside.unlink()
 
 
@@ -329,7 +331,7 @@ def test_figures_known_of_real_files() -> None:
     (events_only,) = DATA.glob("record_events_only*.pb")
 
     kinds = Counter(paddle.read_trace(training).host.type.tolist())
-    events = paddle.read(events_only)
+    events = read_flat(paddle, events_only)
 
     # 4 steps, each with one layer, one backward and one step of the optimizer
     by_name = {EVENT_TYPES[kind]: n for kind, n in kinds.items()}

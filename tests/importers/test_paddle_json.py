@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import strobe.paddle as profiler
 from strobe.errors import FormatError
 from strobe.importers import paddle_json
-from strobe.importers.paddle_trace import Trace
+from strobe.importers.paddle_trace import PaddleTrace
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "paddle"
 REAL = sorted([*DATA.glob("*.json"), *DATA.glob("*.pb")])
@@ -40,7 +40,7 @@ def trace(*events: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"schemaVersion": "1.0.2", "span_indx": "2", "traceEvents": [*events, {}], **more}
 
 
-def read(path: Path, content: Any) -> Trace:
+def read(path: Path, content: Any) -> PaddleTrace:
     path.write_text(json.dumps(content))
     return paddle_json.read_trace(path)
 

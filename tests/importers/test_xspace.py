@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from flat_trace import Flat, read_flat
 from strobe.errors import FormatError
 from strobe.importers import xspace
-from strobe.importers.events import Events
 from strobe.model.tables import CATEGORIES
 
 
@@ -52,12 +52,12 @@ def plane(name: str, lines: list[bytes], names: list[str], stats: list[str]) -> 
     return b"".join(parts)
 
 
-def read(path: Path, *planes: bytes) -> Events:
+def read(path: Path, *planes: bytes) -> Flat:
     path.write_bytes(b"".join(field(1, each) for each in planes))
-    return xspace.read(path)
+    return read_flat(xspace, path)
 
 
-def rows(events: Events) -> list[dict[str, Any]]:
+def rows(events: Flat) -> list[dict[str, Any]]:
     return [
         {
             "name": events.names[events.name[row]],
@@ -178,7 +178,7 @@ def test_what_the_runtime_does_is_told_from_what_the_user_marks(
     assert rows(events)[0]["attributes"] == {"step_num": 3}
     # The operator's statistic says it by a text here, not by a reference: it is kept.
     assert rows(events)[4]["attributes"] == {"hlo_op": "dot", "run_id": -3}
-    assert events.threads == {
+    assert events.thread_names == {
         (-1, 1 << 30 | 5): "python",
         (-1, 1 << 30 | 9): "tf_xla-cpu-codegen",
         (-1, 1 << 30 | 10): "tf_XLAPjRtCpuClient",
@@ -270,7 +270,7 @@ def test_operators_are_given_what_their_program_says(tmp_path: Path) -> None:
         "op_name": "jit(f)/dot",
     }
     assert second["attributes"] == {"hlo_op": "other", "program_id": 9}
-    without = xspace.read(tmp_path / "trace", shapes=False)
+    without = read_flat(xspace, tmp_path / "trace", shapes=False)
     assert rows(without)[0]["attributes"] == {"hlo_op": "dot", "program_id": 9}
 
 
@@ -298,9 +298,9 @@ def test_phases_are_those_that_gradients_were_traced_for(tmp_path: Path) -> None
     ]
     program = programs(*inner, calling)
 
-    found = rows(read(tmp_path / "trace", run_of(*origins), program))
+    found = read(tmp_path / "trace", run_of(*origins), program).told()
 
-    phases = {row["attributes"]["hlo_op"]: row["attributes"].get("phase") for row in found}
+    phases = {told["hlo_op"]: told.get("phase") for told in found}
     told = {"sine": "forward", "cosine": "backward", "moved": "forward"}
     assert phases == {**dict.fromkeys(origins), **told}
 
@@ -339,7 +339,7 @@ def test_which_devices_exchange_with_which(
     program = programs([given, instruction(2, "all-reduce", shape(11, 4), 1, more=more)])
 
     read(tmp_path / "trace", run_of("all-reduce"), program)
-    (row,) = rows(xspace.read(tmp_path / "trace", shapes=False))
+    (row,) = rows(read_flat(xspace, tmp_path / "trace", shapes=False))
 
     told = row["attributes"]
     assert told.get("replica_groups") == groups
@@ -363,7 +363,7 @@ def test_every_cut_and_every_changed_byte_is_read_or_told(tmp_path: Path) -> Non
     for data in cuts + changes:
         path.write_bytes(data)
         try:
-            xspace.read(path)
+            read_flat(xspace, path)
         except FormatError:
             told += 1
 

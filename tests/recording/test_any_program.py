@@ -30,9 +30,10 @@ from programs import TIMEOUT_SECONDS
 from round_trip import check_exports
 from strobe.finalize.build import build
 from strobe.model import check
-from strobe.store import manifest, tables
+from strobe.store import frames, manifest
 from strobe.store.parquet import TableWriter
 from strobe.store.references import Logs
+from strobe.store.tables import Tables
 
 HALF = settings(max_examples=settings.default.max_examples // 2)  # each is a recording
 THREADS = 3
@@ -195,11 +196,11 @@ def check_self_times(spans: pl.DataFrame) -> None:
 
 
 def write_links(recording: Path, pairs: list[tuple[int, int]]) -> None:
-    schema = tables.empty("links").schema
+    schema = frames.empty("links").schema
     rows = [("backward", source, target) for source, target in pairs]
     frame = pl.DataFrame(rows, schema=schema, orient="row")
-    path = tables.file_path(recording, "links")
-    with TableWriter(path, tables.file_schema("links")) as writer:
+    path = frames.file_path(recording, "links")
+    with TableWriter(path, frames.file_schema("links")) as writer:
         writer.append(frame.to_dict())
 
 
@@ -220,10 +221,10 @@ def test_calls_in_any_order_on_any_thread(
                 if call in ("begin", "end"):
                     getattr(story, call)(thread, f"span {number}", now)
             recording = make_tables()
-            table = tables.scan(recording, "spans").collect()
-            points = [tables.scan(recording, name).collect() for name in POINTS]
+            table = frames.scan(recording, "spans").collect()
+            points = [frames.scan(recording, name).collect() for name in POINTS]
             write_links(recording, pairs)
-            check_exports(recording, recording)
+            check_exports(Tables(recording), recording)
     finally:
         crew.dismiss()
 
@@ -259,8 +260,8 @@ def test_tasks_that_take_turns_do_not_nest_in_each_other(core: ModuleType, fores
     with recorded(core) as make_tables:
         asyncio.run(run())
         recording = make_tables()
-        table = tables.scan(recording, "spans").collect()
-        check_exports(recording, recording)
+        table = frames.scan(recording, "spans").collect()
+        check_exports(Tables(recording), recording)
 
     assert check(table) == []
     check_self_times(table)

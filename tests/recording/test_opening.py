@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import strobe
-from strobe.finalize import build
+from strobe.assemble import tables
 from strobe.session.recording import Recording
 from strobe.store.parquet import TableWriter
 
@@ -44,7 +44,7 @@ class Gate:
                 raise error
             return TableWriter(*arguments)
 
-        monkeypatch.setattr(build, "TableWriter", write)
+        monkeypatch.setattr(tables, "TableWriter", write)
 
 
 @pytest.mark.parametrize("opened", [strobe.open, Recording])  # the latter is the profiler's
@@ -57,7 +57,7 @@ def test_operators_are_there_before_the_tables(
     early = recording.operators()
     was_written = (recorded / "tables").exists()
     gate.opened.set()
-    tables = recording.tables_path
+    tables = recording.directory
 
     assert not was_written
     assert early.select("name", "calls").rows() == [("work", 3)]

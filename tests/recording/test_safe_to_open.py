@@ -54,7 +54,7 @@ def recording(left: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def complete(recording: Path) -> Path:
     """The same with its tables."""
-    _ = strobe.open(recording).tables_path
+    _ = strobe.open(recording).directory
     assert (recording / "tables").is_dir()
     return recording
 
@@ -113,8 +113,9 @@ def finalize_it(recording: Path) -> None:
     source = """
         import sys
         from pathlib import Path
-        from strobe.finalize import process
-        process._finalize(Path(sys.argv[1]), [], {})
+        from strobe.cli._hidden import carry_out
+        from strobe.finalize.process import Order
+        carry_out(Order(Path(sys.argv[1]), []))
     """
     arguments = [sys.executable, "-c", textwrap.dedent(source), recording]
     subprocess.run(arguments, check=True, timeout=SECONDS)

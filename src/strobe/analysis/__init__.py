@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pure functions, tables in and tables out: what a recording means.
+"""What tables mean: one question a module, each a function of Tables that returns frames.
 
-Nothing here records, reads files, formats numbers or prints.
+Tables are read through Tables alone; nothing here records, formats numbers or prints.
 """

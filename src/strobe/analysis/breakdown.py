@@ -8,7 +8,9 @@ from functools import partial
 import numpy as np
 import polars as pl
 
+from strobe.analysis.functions import read_other_spans
 from strobe.model import nesting
+from strobe.store.tables import Tables
 
 REST = "(rest)"
 
@@ -21,6 +23,17 @@ SCHEMA = pl.Schema(
         "share": pl.Float64,
     }
 )
+
+
+def breakdown(tables: Tables, of: str) -> pl.DataFrame:
+    """Where the time of the spans named `of` goes: their direct children and the rest.
+
+    Python's calls take part only where no other span has the name.
+    Columns: name, calls, total_ns, per_parent_ns, share (of the time of the `of` spans).
+    """
+    others = read_other_spans(tables, "name", "lane", "start_ns", "dur_ns", "parent")
+    parts = phase_breakdown(others.lazy(), of).collect()
+    return parts if parts.height else phase_breakdown(tables.spans(), of).collect()
 
 
 def phase_breakdown(spans: pl.LazyFrame, of: str) -> pl.LazyFrame:

@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters: what they were at, over the time that they were told."""
+"""Counters: the values they had while they were recorded."""
 
 from __future__ import annotations
 
 import polars as pl
 
+from strobe.store.tables import Tables
 
-def counter_summary(counters: pl.DataFrame) -> pl.DataFrame:
-    """One row per process and name, by name.
+
+def counter_summary(tables: Tables) -> pl.DataFrame:
+    """What counters were at: one row per process and name, by name.
 
     Columns:
         name, pid: which counter.
-        values: how often it was told.
-        mean: of the values, each as often as it was told.
+        values: how many were recorded.
+        mean: of these, each counted once, however long it held.
         min, max, last: the smallest, the largest, the last of them.
     """
     return (
-        counters.sort("start_ns")
+        tables.counters()
+        .sort("start_ns")
         .group_by("name", "pid")
         .agg(
             values=pl.len().cast(pl.Int64),
@@ -26,4 +29,5 @@ def counter_summary(counters: pl.DataFrame) -> pl.DataFrame:
             last=pl.last("value"),
         )
         .sort("name", "pid")
+        .collect()
     )

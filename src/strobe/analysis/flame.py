@@ -11,7 +11,9 @@ import numpy as np
 import polars as pl
 
 from strobe.model.arrays import Int32, Int64
+from strobe.model.interning import Interner
 from strobe.model.nesting import nest, number_paths
+from strobe.store.tables import Tables
 
 MOST_DEPTH = 1000
 DEEPER = "(deeper)"
@@ -53,7 +55,22 @@ class Flame:
         return int(self.nodes["self_ns"].sum())
 
 
-def flame(
+def flame(tables: Tables) -> Flame:
+    """Return where the time went, stack by stack: what `strobe flame` draws.
+
+    Of Python's calls and the spans among them; of samples; or of spans alone.
+    """
+    columns = ("name", "category", "device", "lane", "start_ns", "dur_ns", "stack")
+    return make_flame(
+        tables.spans().select(columns).collect(),
+        tables.threads().collect(),
+        tables.stacks().collect(),
+        tables.frames().collect(),
+        tables.samples().collect(),
+    )
+
+
+def make_flame(
     spans: pl.DataFrame,
     threads: pl.DataFrame,
     stacks: pl.DataFrame,
@@ -151,14 +168,14 @@ class _Labels:
     """What nodes are called, by number."""
 
     def __init__(self, frames: pl.DataFrame) -> None:
-        self._numbers: dict[tuple[str, str | None, str], int] = {}
+        self._numbers = Interner[tuple[str, str | None, str]]()
         self._frames = [
             (row["name"], _where(row["file"], row["line"], row["module"]))
             for row in frames.iter_rows(named=True)
         ]
 
     def add(self, name: str, where: str | None, kind: str) -> int:
-        return self._numbers.setdefault((name, where, kind), len(self._numbers))
+        return self._numbers[name, where, kind]
 
     def of_frame(self, frame: int) -> int:
         return self.add(*self._frames[frame], "python")

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from strobe.model import nesting
+from strobe.store.tables import Tables
 
 SCHEMA = pl.Schema(
     {
@@ -20,6 +21,22 @@ SCHEMA = pl.Schema(
         "share": pl.Float64,
     }
 )
+
+
+def functions(tables: Tables) -> pl.DataFrame:
+    """One row per function that was called or sampled, the largest self time first.
+
+    Columns: name, file, line, module, calls (samples where it was sampled), total_ns, self_ns,
+    share (of the self time of all).
+    """
+    is_call = pl.col("category") == "python"
+    columns = ("lane", "start_ns", "dur_ns", "self_ns", "stack")
+    return function_summary(
+        tables.spans().filter(is_call).select(columns).collect(),
+        tables.samples().collect(),
+        tables.stacks().collect(),
+        tables.frames().collect(),
+    )
 
 
 def function_summary(
@@ -47,6 +64,11 @@ def function_summary(
         .select(SCHEMA.names())
         .sort("self_ns", "name", descending=[True, False])
     )
+
+
+def read_other_spans(tables: Tables, *columns: str) -> pl.DataFrame:
+    """Return category and these columns of spans, as if Python's calls had not been recorded."""
+    return without_calls(tables.spans().select("category", *columns).collect())
 
 
 def without_calls(spans: pl.DataFrame) -> pl.DataFrame:

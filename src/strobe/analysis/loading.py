@@ -7,6 +7,26 @@ import numpy as np
 import polars as pl
 
 from strobe.model.arrays import Int64
+from strobe.store.tables import Tables
+
+
+def loaders(tables: Tables) -> pl.DataFrame:
+    """How long the program waited for its data: one row per loader, the longest wait first.
+
+    Columns: loader, batches, samples, wait_ns, mean_wait_ns, max_wait_ns; starved_ns and
+    step_ns, the waits inside steps and the time of these, and share, the one by the other;
+    batches_per_s, samples_per_s; fetch_ns, collate_ns, cpu_ns, queue (means), workers.
+    """
+    return loader_summary(tables.batches().collect(), tables.steps().collect())
+
+
+def workers(tables: Tables) -> pl.DataFrame:
+    """What the workers of loaders did: one row per loader and worker, as far as it was seen.
+
+    Columns: loader, worker, batches; fetch_ns, collate_ns and cpu_ns of these in all;
+    cpu_share, the part of fetch_ns in which it had the processor.
+    """
+    return worker_summary(tables.batches().collect())
 
 
 def loader_summary(batches: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:

@@ -9,18 +9,42 @@ import numpy as np
 import polars as pl
 
 from strobe.model.arrays import Float64, Int64
+from strobe.store.tables import Tables
 
 
-def peak_allocated(allocations: pl.LazyFrame) -> pl.LazyFrame:
-    """One row per process and device, the host first: the most that was in use at any time.
+def peak_allocated(tables: Tables) -> pl.DataFrame:
+    """The most memory in use at any time: one row per process and device, the host first.
 
-    Columns: pid; device, null for the host; peak_bytes.
+    Columns: pid, device (null for the host), peak_bytes.
     """
     return (
-        allocations.group_by("pid", "device")
+        tables.allocations()
+        .group_by("pid", "device")
         .agg(peak_bytes=pl.max("allocated_bytes"))
         .sort("pid", "device", nulls_last=False)
+        .collect()
     )
+
+
+def memory_held(tables: Tables) -> pl.DataFrame:
+    """Who held memory when most of it was in use: one row per process, device and owner.
+
+    Columns: pid, device (null for the host), start_ns (when that was), owner (a span's name,
+    "(before the start)" or "(unknown)"), module, function (of Python, with with_stack), blocks,
+    bytes, share (of all held then).
+    """
+    return held_at_peak(memory_timeline(tables))
+
+
+def memory_timeline(tables: Tables) -> pl.DataFrame:
+    """What each owner holds from each allocation or free on: one row per event.
+
+    Columns: pid, device, start_ns, owner, module, function, held_bytes and held_blocks by that
+    owner, allocated_bytes by all.
+    """
+    spans = tables.spans().select("name", "module", "stack").collect()
+    function = callers(spans, tables.stacks().collect(), tables.frames().collect())
+    return owner_timeline(tables.allocations().collect(), spans.with_columns(function=function))
 
 
 def name_owners(allocations: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:

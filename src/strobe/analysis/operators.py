@@ -3,25 +3,42 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import polars as pl
 
-from strobe.model import nesting
+from strobe.analysis.functions import read_other_spans
+from strobe.analysis.steps import number_steps
+from strobe.errors import UsageError
+from strobe.model.operators import SCHEMA, in_order, summarise_coded
+from strobe.store.tables import Tables
 
-SCHEMA = pl.Schema(
-    {
-        "name": pl.String,
-        "calls": pl.Int64,
-        "total_ns": pl.Int64,
-        "self_ns": pl.Int64,
-        "mean_ns": pl.Float64,
-        "p50_ns": pl.Int64,
-        "p95_ns": pl.Int64,
-        "p99_ns": pl.Int64,
-        "max_ns": pl.Int64,
-        "min_ns": pl.Int64,
-        "share": pl.Float64,
-    }
-)
+
+def operators(tables: Tables) -> pl.DataFrame:
+    """One row per span name, the largest self time first.
+
+    Columns: name, calls, total_ns, self_ns, mean_ns, p50_ns, p95_ns, p99_ns, max_ns, min_ns,
+    share (of the self time of all spans).
+    """
+    return tables.scan("operators").collect()
+
+
+def operators_by(tables: Tables, column: Literal["thread", "step", "module"]) -> pl.DataFrame:
+    """One row per thread, step or module, and span name: as operators(), that column first.
+
+    A span belongs to the step in which it began. A module is the path of a layer. Raises UsageError
+    for another column.
+    """
+    if column not in ("thread", "step", "module"):
+        message = f"operators_by({column!r}): must be 'thread', 'step' or 'module'"
+        raise UsageError(message)
+    spans = read_other_spans(tables, "name", "module", "lane", "start_ns", "dur_ns", "self_ns")
+    if column == "step":
+        spans = number_steps(spans, tables.steps().collect())
+    elif column == "thread":
+        threads = tables.threads().select("lane", "thread").collect()
+        spans = spans.join(threads, on="lane", how="left")
+    return operator_summary_by(spans.lazy(), column).collect()
 
 
 def operator_summary(spans: pl.LazyFrame) -> pl.LazyFrame:
@@ -84,49 +101,3 @@ def _summarise(spans: pl.DataFrame) -> pl.DataFrame:
     rows = summarise_coded(spans.with_columns(code), names=int(code.max() or 0) + 1)
     named = rows.join(texts, left_on="name", right_on="code", how="left")
     return in_order(named.with_columns(pl.col("text").cast(pl.String).alias("name")))
-
-
-def summarise_coded(spans: pl.DataFrame, names: int) -> pl.DataFrame:
-    """Return operator_summary's rows, in no order, for spans whose names are ints below `names`.
-
-    Rows come sorted by start_ns.
-    """
-    by_name = spans.group_by("name").agg(
-        calls=pl.len().cast(pl.Int64),
-        self_ns=pl.sum("self_ns"),
-        mean_ns=pl.mean("dur_ns"),
-        durations=pl.col("dur_ns").sort(),
-    )
-    start_ns = spans["start_ns"].to_numpy()
-    total_ns = nesting.cover(
-        lane=spans["lane"].cast(pl.Int32).to_numpy(),
-        start_ns=start_ns,
-        end_ns=start_ns + spans["dur_ns"].to_numpy(),
-        name=spans["name"].to_numpy(),
-        names=names,
-    )
-    busy_ns = pl.sum("self_ns")
-    return by_name.select(
-        "name",
-        "calls",
-        pl.Series("total_ns", total_ns).gather(by_name["name"]),
-        "self_ns",
-        "mean_ns",
-        p50_ns=_percentile(50),
-        p95_ns=_percentile(95),
-        p99_ns=_percentile(99),
-        max_ns=pl.col("durations").list.last(),
-        min_ns=pl.col("durations").list.first(),
-        share=pl.when(busy_ns > 0).then(pl.col("self_ns") / busy_ns),
-    )
-
-
-def in_order(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows as operator_summary has them: the largest self time first, then by name."""
-    return rows.select(SCHEMA.names()).sort("self_ns", "name", descending=[True, False])
-
-
-def _percentile(percent: int) -> pl.Expr:
-    # By integers on the sorted durations, since Expr.quantile answers in floats.
-    rank = (pl.col("calls") * percent + 99) // 100
-    return pl.col("durations").list.get(rank - 1)

@@ -16,12 +16,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from strobe.analysis.paddle_events import PaddleEvents, model_events
+from strobe.analysis.metadata import read_metadata
+from strobe.analysis.paddle_tree import PaddleEvents, model_events, paddle_events
 from strobe.model.ancestors import innermost, is_inside
 from strobe.model.arrays import Bool, Int8, Int64
 from strobe.model.intervals import Union
 from strobe.model.paddle import MODEL, ON_DEVICE, PROCESS_USE, SYSTEM_USE, SortedKeys
 from strobe.model.paddle import TracerEventType as Type
+from strobe.store.tables import Tables
 
 _MEASURES = ("total_ns", "avg_ns", "max_ns", "min_ns", "ratio")
 CPU = tuple(f"cpu_{measure}" for measure in _MEASURES)
@@ -54,6 +56,19 @@ class PaddleTables:
 
 
 def paddle_tables(
+    tables: Tables, *, sorted_by: SortedKeys = SortedKeys.CPUTotal, thread_sep: bool = False
+) -> PaddleTables:
+    """Return all tables of a recording: see make_tables."""
+    return make_tables(
+        paddle_events(tables),
+        tables.allocations().collect(),
+        read_metadata(tables),
+        sorted_by=sorted_by,
+        thread_sep=thread_sep,
+    )
+
+
+def make_tables(
     events: PaddleEvents,
     allocations: pl.DataFrame,
     metadata: Mapping[str, str],
@@ -61,7 +76,7 @@ def paddle_tables(
     sorted_by: SortedKeys = SortedKeys.CPUTotal,
     thread_sep: bool = False,
 ) -> PaddleTables:
-    """Return all tables.
+    """Return all tables of these events.
 
     sorted_by: of the operator, kernel and userdefined tables; a table that has no CPU times is
         sorted by the GPU's total instead.

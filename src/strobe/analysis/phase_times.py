@@ -8,10 +8,12 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from strobe.analysis.phases import BACKWARD, LOADING, NONE, OPTIMIZER, OTHER
+from strobe.analysis.functions import read_other_spans
 from strobe.model.ancestors import innermost
 from strobe.model.arrays import Bool, Int8, Int64
+from strobe.model.phases import BACKWARD, LOADING, NONE, OPTIMIZER, OTHER
 from strobe.model.tables import PHASES
+from strobe.store.tables import Tables
 
 TIMES = pl.Schema({"step": pl.Int64, "kind": pl.String, "phase": pl.String, "total_ns": pl.Int64})
 SUMMARY = pl.Schema(
@@ -24,6 +26,18 @@ class _Line(NamedTuple):
 
     time_ns: Int64
     code: Int8
+
+
+def phases(tables: Tables) -> pl.DataFrame:
+    """Where the steps go: data loading, forward, backward, optimizer, zero_grad and other.
+
+    The phases of a step sum to the step; steps that have not ended are left out. No rows where
+    no phases are known. Columns: phase, total_ns, per_step_ns, share (of the time of the
+    steps).
+    """
+    columns = ("phase", "lane", "pid", "tid", "start_ns", "dur_ns", "parent")
+    spans = read_other_spans(tables, *columns)
+    return phase_summary(phase_times(spans, tables.steps().collect()))
 
 
 def phase_times(spans: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:

@@ -6,24 +6,13 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from strobe.analysis.breakdown import phase_breakdown
-from strobe.analysis.phases import (
-    LOADER_PREFIX,
-    LOADING,
-    OPTIMIZER,
-    OPTIMIZER_PREFIX,
-    told_codes,
-)
-from strobe.analysis.words import Words
+from strobe.analysis.functions import read_other_spans
 from strobe.model import nesting
-from strobe.model.ancestors import is_inside
-from strobe.model.arrays import Bool, Int64
-
-SPAN_NAME = "step"
-"""A program that marks no steps has those of its spans with this name."""
+from strobe.model.marks import STEP
+from strobe.store.tables import Tables
 
 _MARK = "\x00strobe step"
 # Newer Polars warns that it cannot check the order within lanes, which is that of the whole.
@@ -31,8 +20,8 @@ _CAN_TRUST = "check_sortedness" in inspect.signature(pl.DataFrame.join_asof).par
 _SORTED: dict[str, Any] = {"check_sortedness": False} if _CAN_TRUST else {}
 
 
-def step_statistics(steps: pl.DataFrame) -> pl.DataFrame:
-    """One row per kind of step, the unfinished ones left out.
+def step_statistics(tables: Tables) -> pl.DataFrame:
+    """How long the steps took: one row per kind of step, the unfinished ones left out.
 
     Columns:
         kind: as in the table `steps`.
@@ -42,7 +31,7 @@ def step_statistics(steps: pl.DataFrame) -> pl.DataFrame:
         samples_per_s: samples / time from the first begin to the last end, null where nobody said
             how many there were.
     """
-    ended = steps.filter(~pl.col("unfinished"))
+    ended = tables.steps().filter(~pl.col("unfinished")).collect()
     span_ns = (pl.col("start_ns") + pl.col("dur_ns")).max() - pl.col("start_ns").min()
     return (
         ended.group_by("kind", maintain_order=True)
@@ -67,14 +56,30 @@ def _nearest_rank(percent: int) -> pl.Expr:
     return pl.col("dur_ns").sort().get(rank - 1)
 
 
-def step_breakdown(spans: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+def step_breakdown(tables: Tables) -> pl.DataFrame:
+    """Where the time of the steps goes: the outermost spans in them and the rest.
+
+    If phases are known, only spans that the user named take part: operators say nothing that the
+    phases do not. Then there are no rows if the user named none.
+    Columns: name, calls, total_ns, per_parent_ns, share (of the time of the steps).
+    """
+    columns = ("name", "phase", "lane", "start_ns", "dur_ns", "parent")
+    spans, steps = read_other_spans(tables, *columns), tables.steps().collect()
+    laid = steps.filter(~pl.col("unfinished"), pl.col("lane").is_not_null())
+    if laid.is_empty() or spans["phase"].null_count() == spans.height:
+        return break_down_steps(spans, steps)
+    parts = break_down_steps(user_spans(spans), steps)
+    return parts if parts.height > 1 else parts.clear()
+
+
+def break_down_steps(spans: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Split the time of the steps among the outermost spans in them: as phase_breakdown.
 
     A step is laid over the lane that ended it; only steps that have ended, and whose lane is known,
     take part. Steps that are spans are broken down as those spans, and so are annotations.
     """
     if steps["kind"].eq("span").any():
-        return phase_breakdown(spans.lazy(), SPAN_NAME).collect()
+        return phase_breakdown(spans.lazy(), STEP).collect()
     ended = steps.filter(~pl.col("unfinished") & pl.col("lane").is_not_null())
     columns = ("name", "lane", "start_ns", "dur_ns")
     if steps["kind"].eq("annotation").any():
@@ -124,132 +129,4 @@ def number_steps(spans: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     inside = pl.col("start_ns") < pl.col("step_end_ns")
     return found.with_columns(step=pl.when(inside).then("step")).drop(
         "step_start_ns", "step_end_ns"
-    )
-
-
-def derived_steps(spans: pl.DataFrame, number: Int64 | None = None) -> pl.DataFrame:
-    """Return the steps of a program that marks none, by its annotations, optimizers and loaders.
-
-    A step of kind `annotation` is a span of that category with a `number`, which is -1 for all
-    others. The steps have these numbers if they rise, else they are counted.
-    Without such, a step of kind `optimizer` ends with an Optimizer.step#..., an annotation that
-    tells that it is of that phase, or what tells that it ends one; it begins with the end of the
-    last one, the first with the first wait for a loader, or else the first span of the lane.
-    Several optimizers are one step if no data is loaded between them, or, in a program whose loop
-    loads none, if no forward is.
-    Without an optimizer, a step of kind `batch` begins with a wait for the loader, unless nothing
-    follows before the next wait, and ends with the next one, the last with the lane's last span. A
-    wait is none in which something tells that the data ended.
-    With neither, operators that are known to be an optimizer's end a step of kind `optimizer`;
-    without these there are none.
-
-    The lane is that with the most such spans. Reads name, phase, lane, start_ns, dur_ns, parent,
-    unfinished and, if they are there, category, told and ends of a whole table of spans, sorted.
-    Columns: those of the table `steps`.
-    """
-    if number is not None and (number >= 0).any():
-        annotated = Words.of(spans["category"]).is_one_of("annotation") & (number >= 0)
-        if annotated.any():
-            return _by_annotation(spans, annotated, number)
-    name, phase = Words.of(spans["name"]), Words.of(spans["phase"])
-    parent = spans["parent"].fill_null(-1).to_numpy()
-    optimizer = name.begins(OPTIMIZER_PREFIX) & phase.is_one_of("optimizer")
-    loader = name.begins(LOADER_PREFIX) & phase.is_one_of("data_loading")
-    told = told_codes(spans)
-    if (told >= 0).any():
-        category = Words.of(spans["category"])
-        annotation = category.is_one_of("annotation")
-        optimizer = optimizer | (annotation & (told == OPTIMIZER))
-        waits = annotation | category.is_one_of("data_loading")
-        loader = loader | (waits & (told == LOADING))
-    if "ends" in spans.columns:
-        optimizer = optimizer | (spans["ends"] == "step").fill_null(False).to_numpy()
-    optimizer &= ~is_inside(optimizer, parent)
-    loader &= ~is_inside(loader, parent)
-    idle = np.zeros(spans.height, bool)  # waits for nothing
-    if "ends" in spans.columns:
-        idle = (spans["ends"] == "data").fill_null(False).to_numpy().copy()
-        idle[parent[idle & (parent >= 0)]] = True
-    loader &= ~idle
-    if not optimizer.any() and not loader.any():
-        optimizer = phase.is_one_of("optimizer")
-    lanes = spans["lane"].to_numpy()
-    marked = lanes[optimizer if optimizer.any() else loader]
-    lane = int(np.bincount(marked).argmax()) if len(marked) else -1
-    rows = np.flatnonzero(lanes == lane)
-    mine = spans[rows]
-    if optimizer.any():
-        forward = phase.is_one_of("forward")
-        return _by_optimizer(mine, lane, optimizer[rows], loader[rows], forward[rows])
-    if loader.any():
-        return _by_loader(mine, lane, loader[rows], idle[rows])
-    nothing = np.empty(0, np.int64)
-    return _steps("batch", lane, nothing, nothing, nothing.astype(bool))
-
-
-def _by_annotation(spans: pl.DataFrame, annotated: Bool, number: Int64) -> pl.DataFrame:
-    outermost = annotated & ~is_inside(annotated, spans["parent"].fill_null(-1).to_numpy())
-    lanes = spans["lane"].to_numpy()
-    lane = int(np.bincount(lanes[outermost]).argmax())
-    rows = np.flatnonzero(outermost & (lanes == lane))
-    mine = spans[rows]
-    start_ns, dur_ns = mine["start_ns"].to_numpy(), mine["dur_ns"].to_numpy()
-    steps = _steps("annotation", lane, start_ns, start_ns + dur_ns, mine["unfinished"].to_numpy())
-    rises = bool((np.diff(number[rows]) > 0).all())
-    return steps.with_columns(step=pl.Series(number[rows])) if rises else steps
-
-
-def _by_optimizer(
-    spans: pl.DataFrame,
-    lane: int,
-    optimizer: Bool,
-    loader: Bool,
-    forward: Bool,
-) -> pl.DataFrame:
-    chosen = np.flatnonzero(optimizer)
-    between = slice(chosen[0], chosen[-1])
-    for apart in (loader, forward, optimizer):
-        if apart[between].any():
-            break
-    before = np.searchsorted(np.flatnonzero(apart), chosen)
-    last = chosen[np.append(before[1:] > before[:-1], True)]
-    end_ns = (spans["start_ns"] + spans["dur_ns"]).to_numpy()[last]
-    first = np.argmax(loader[: chosen[0] + 1])  # 0 where there is none
-    start_ns = np.append(spans["start_ns"][int(first)], end_ns[:-1])
-    return _steps("optimizer", lane, start_ns, end_ns, spans["unfinished"].to_numpy()[last])
-
-
-def _by_loader(spans: pl.DataFrame, lane: int, loader: Bool, idle: Bool) -> pl.DataFrame:
-    """Return the steps by a loader; what begins before a wait ends is the loader's own."""
-    chosen = np.flatnonzero(loader)
-    start_ns = spans["start_ns"].to_numpy()
-    end_ns = (spans["start_ns"] + spans["dur_ns"]).to_numpy()
-    after = np.searchsorted(start_ns, end_ns[chosen])
-    busy = np.append(0, np.cumsum(~idle))
-    used = busy[after] < busy[np.append(chosen[1:], len(start_ns))]
-    first = chosen[used] if used.any() else chosen
-    unfinished = np.zeros(len(first), bool)
-    unfinished[-1] = spans["unfinished"].to_numpy()[first[-1] :].any()
-    stop_ns = np.append(start_ns[first[1:]], end_ns.max())
-    return _steps("batch", lane, start_ns[first], stop_ns, unfinished)
-
-
-def _steps(
-    kind: str,
-    lane: int,
-    start_ns: Int64,
-    end_ns: Int64,
-    unfinished: Bool,
-) -> pl.DataFrame:
-    rows = len(start_ns)
-    return pl.DataFrame(
-        {
-            "step": np.arange(rows, dtype=np.int64),
-            "kind": pl.repeat(kind, rows, dtype=pl.String, eager=True),
-            "start_ns": start_ns,
-            "dur_ns": end_ns - start_ns,
-            "samples": pl.repeat(None, rows, dtype=pl.Int64, eager=True),
-            "lane": pl.repeat(lane, rows, dtype=pl.Int32, eager=True),
-            "unfinished": unfinished,
-        }
     )

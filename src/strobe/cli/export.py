@@ -9,36 +9,39 @@ from pathlib import Path
 
 import typer
 
+from strobe.cli._rank import PATH, RANK, open_rank
 from strobe.cli._target import choose_target
 from strobe.cli._waiting import waiting
 from strobe.errors import CommandError
 from strobe.exporters import NAMES, find_exporter
 from strobe.reports.numbers import format_bytes
-from strobe.session.recording import open_recording
 from strobe.store.inventory import size_bytes
 
 Format = Enum("Format", {name: name for name in NAMES}, type=str)  # type: ignore[misc]
 
 
 def export(
-    path: Path = typer.Argument(help="A recording, or a folder that holds one."),
+    path: Path = PATH,
+    rank: int | None = RANK,
     form: Format = typer.Option(..., "--format", help="The format to write."),
     output: Path = typer.Option(
         None, "-o", "--output", help="Where to; by default beside the recording, by its name."
     ),
     force: bool = typer.Option(False, "--force", help="Overwrite what is there."),
 ) -> None:
-    """Write a recording as a Chrome or Perfetto trace, or its tables as CSV or Parquet.
+    """Write a recording as a Chrome, Perfetto or Paddle trace, its tables as CSV or Parquet.
+
+    --format strobe makes a recording of what another profiler wrote, or a copy of one.
 
     Example: strobe export strobe_data --format perfetto -o trace.pftrace
     """
     exporter = find_exporter(form.value)
-    recording = open_recording(path)
+    recording = open_rank(path, rank)
     target = choose_target(recording.path, output, exporter.SUFFIX, force=force)
     try:
-        tables = recording.tables_path
+        _ = recording.directory  # made first if need be, which shows a line of its own
         with waiting("exporting") as progress:
-            exporter.write(tables, target, progress)
+            exporter.write(recording, target, progress)
     except OSError as error:
         message = f"export to {str(target)!r}: {error.strerror or error}"
         raise CommandError(message) from error

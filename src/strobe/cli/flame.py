@@ -9,18 +9,19 @@ from pathlib import Path
 
 import typer
 
+from strobe.cli._rank import PATH, RANK, open_rank
 from strobe.cli._target import choose_target
 from strobe.cli._waiting import waiting
 from strobe.errors import CommandError
 from strobe.reports.flame import FORMATS
 from strobe.reports.numbers import format_bytes, format_ns
-from strobe.session.recording import open_recording
 
 Format = Enum("Format", {name: name for name in FORMATS}, type=str)  # type: ignore[misc]
 
 
 def flame(
-    path: Path = typer.Argument(help="A recording, or a folder that holds one."),
+    path: Path = PATH,
+    rank: int | None = RANK,
     form: Format = typer.Option(
         "html", "--format", help="A page, collapsed stacks in nanoseconds, or speedscope's format."
     ),
@@ -39,9 +40,9 @@ def flame(
     Example: strobe flame strobe_data --format speedscope
     """
     suffix, make = FORMATS[form.value]
-    recording = open_recording(path)
+    recording = open_rank(path, rank)
     target = choose_target(recording.path, output, suffix, force=force)
-    _ = recording.tables_path  # made first if need be, which shows a line of its own
+    _ = recording.directory  # made first if need be, which shows a line of its own
     with waiting("drawing"):
         graph = recording.flame()
         text = make(graph, recording.path.name)

@@ -10,14 +10,16 @@ from typing import Any
 
 import typer
 
+from strobe.cli._rank import PATH, RANK, open_rank
 from strobe.cli._waiting import waiting
 from strobe.reports.numbers import format_bytes, format_count, format_ns
-from strobe.session.recording import Recording, open_recording
-from strobe.store import files, inventory, manifest, places
+from strobe.session.recording import Recording
+from strobe.store import files, inventory, places
 
 
 def info(
-    path: Path = typer.Argument(help="A recording, or a folder that holds recordings."),
+    path: Path = PATH,
+    rank: int | None = RANK,
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of text."),
 ) -> None:
     """Say what a recording holds and what is missing from it; list those of a folder.
@@ -28,10 +30,10 @@ def info(
     Example: strobe info strobe_data
     """
     found = places.find_recordings(path) if path.is_dir() else []
-    if len(found) > 1:
+    if len(found) > 1 and rank is None:
         _list(path, found, as_json=as_json)
         return
-    facts = _facts(open_recording(path))
+    facts = _facts(open_rank(path, rank))
     if as_json:
         typer.echo(json.dumps(facts, indent=1))
         return
@@ -39,30 +41,34 @@ def info(
 
 
 def _facts(recording: Recording) -> dict[str, Any]:
-    content = manifest.read(recording.path)
     metadata = dict(recording.metadata().collect().iter_rows())
     threads = recording.threads().collect()
     start_ns, end_ns = int(metadata["start_ns"]), int(metadata["end_ns"])
     return {
         "path": str(recording.path),
-        "name": content.name,
-        "recorded": inventory.local_time(content.start.wall_ns),
+        "name": metadata["name"],
+        "recorded": inventory.local_time(int(metadata["start_wall_ns"])),
         "duration_ns": end_ns - start_ns,
-        "host": content.host,
-        "pid": content.pid,
+        "host": metadata["host"],
+        "pid": int(metadata["pid"]),
         "processes": int(metadata["processes"]),
         "threads": threads.select("process", "tid").n_unique(),
         "spans": _count(recording, "spans"),
         "instants": _count(recording, "instants"),
         "counters": _count(recording, "counters"),
         "size_bytes": inventory.size_bytes(recording.path),
-        "recorder": content.recorder,
+        "recorder": _recorder(metadata),
         "python": metadata.get("python"),
-        "strobe": content.strobe,
-        "format": content.format,
+        "strobe": metadata["strobe"],
+        "format": int(metadata["format"]),
         "finalizer_failure": _failure(recording.path),
         "completeness": recording.completeness().to_dicts(),
     }
+
+
+def _recorder(metadata: dict[str, str]) -> str:
+    importer = metadata.get("importer")
+    return metadata["recorder"] if importer is None else f"another profiler's, read by {importer}"
 
 
 def _failure(recording: Path) -> str | None:
@@ -88,7 +94,8 @@ def _print(facts: dict[str, Any]) -> None:
 
     console = Console()
     hidden = ("completeness", "finalizer_failure")
-    shown = {key: value for key, value in facts.items() if key not in hidden}
+    known = {key: value for key, value in facts.items() if value not in (None, "")}
+    shown = {key: value for key, value in known.items() if key not in hidden}
     shown["duration"] = format_ns(shown.pop("duration_ns"))
     shown["size"] = format_bytes(shown.pop("size_bytes"))
     for name in ("spans", "instants", "counters"):

@@ -3,17 +3,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import typer
 
+from strobe.cli._rank import PATH, RANK, open_rank
 from strobe.cli._waiting import waiting
-from strobe.session.recording import open_recording
 
 
 def memory(
-    path: Path = typer.Argument(help="A recording, or a folder that holds one."),
+    path: Path = PATH,
+    rank: int | None = RANK,
     top: int = typer.Option(15, "--top", min=1, help="How many owners and lines."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON: peaks, owners, lines."),
 ) -> None:
@@ -23,16 +23,15 @@ def memory(
 
     Example: strobe memory strobe_data --top 10
     """
-    recording = open_recording(path)
-    _ = recording.tables_path  # made first if need be, which shows a line of its own
+    recording = open_rank(path, rank)
+    _ = recording.directory  # made first if need be, which shows a line of its own
     with waiting("summing up"):
         if as_json:
-            content = {
-                "peak_allocated": recording.peak_allocated().to_dicts(),
-                "held": recording.memory_held().to_dicts(),
-                "lines": recording.memory_lines().collect().to_dicts(),
-            }
-            text = json.dumps(content, indent=1) + "\n"
+            from strobe.reports.json import answer, as_values, json_text
+
+            questions = {"peak_allocated": "peak_allocated", "held": "memory_held"}
+            lines = as_values(recording.memory_lines())
+            text = json_text({**answer(recording, questions), "lines": lines})
         else:
             text = recording.memory_text(top=top)
     typer.echo(text, nl=False)

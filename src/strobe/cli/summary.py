@@ -3,16 +3,25 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
 
 import typer
 
+from strobe.cli._rank import PATH, RANK, open_rank
 from strobe.cli._waiting import waiting
 from strobe.errors import CommandError
-from strobe.session.recording import Recording, open_recording
+from strobe.session.recording import Recording
+
+# What --json has besides the operators: key to the name of an analysis.
+_QUESTIONS = {
+    "steps": "step_statistics",
+    "phases": "phases",
+    "flops": "flops_rate",
+    "peak_allocated": "peak_allocated",
+    "functions": "functions",
+    "completeness": "completeness",
+}
 
 
 class By(str, Enum):
@@ -27,7 +36,8 @@ class By(str, Enum):
 
 
 def summary(
-    path: Path = typer.Argument(help="A recording, or a folder that holds one."),
+    path: Path = PATH,
+    rank: int | None = RANK,
     by: By = typer.Option(
         By.name,
         "--by",
@@ -50,8 +60,8 @@ def summary(
     if as_json and as_csv:
         message = "--json and --csv: choose one"
         raise CommandError(message, exit_code=2)
-    recording = open_recording(path)
-    _ = recording.tables_path  # made first if need be, which shows a line of its own
+    recording = open_rank(path, rank)
+    _ = recording.directory  # made first if need be, which shows a line of its own
     with waiting("summarising"):
         text = _text(recording, by, sort, top, as_json=as_json, as_csv=as_csv)
     typer.echo(text, nl=False)
@@ -60,24 +70,17 @@ def summary(
 def _text(recording: Recording, by: By, sort: str, top: int, *, as_json: bool, as_csv: bool) -> str:
     if not (as_json or as_csv):
         return recording.summary(by=by.value, sort=sort, top=top)
-    if by in (By.loader, By.counter):
-        table = recording.loaders() if by is By.loader else recording.counter_summary()
-        shown = {f"{by.value}s": table.to_dicts()}
-        return table.write_csv() if as_csv else json.dumps(shown, indent=1) + "\n"
+    from strobe.reports.json import answer, as_values, json_text
     from strobe.reports.text import sort_operators
 
+    if by in (By.loader, By.counter):
+        rows = recording.loaders() if by is By.loader else recording.counter_summary()
+        return rows.write_csv() if as_csv else json_text({f"{by.value}s": as_values(rows)})
     rows = recording.operators() if by is By.name else recording.operators_by(by.value)
     rows = sort_operators(rows, sort)
     if as_csv:
         return rows.write_csv()
-    rate = recording.flops_rate()
-    content = {
-        "steps": recording.step_statistics().to_dicts(),
-        "phases": recording.phases().to_dicts(),
-        "flops": None if rate is None else asdict(rate),
-        "peak_allocated": recording.peak_allocated().to_dicts(),
-        "operators": rows.head(top).to_dicts(),
-        "functions": recording.functions().head(top).to_dicts(),
-        "completeness": recording.completeness().to_dicts(),
-    }
-    return json.dumps(content, indent=1) + "\n"
+    content = answer(recording, _QUESTIONS)
+    content["functions"] = content["functions"][:top]
+    content["operators"] = as_values(rows.head(top))
+    return json_text(content)

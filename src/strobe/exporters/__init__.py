@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from strobe.errors import UsageError
+from strobe.store.tables import Tables
 
 Progress = Callable[[str, float], None]
 
@@ -23,15 +24,15 @@ class Exporter(Protocol):
     DOC: str
     """One line for people."""
 
-    def write(self, tables: Path, path: Path, progress: Progress) -> None:
-        """Write the tables in the directory `tables` to `path`, in bounded memory.
+    def write(self, tables: Tables, path: Path, progress: Progress) -> None:
+        """Write the tables to `path`, in bounded memory.
 
         A file has its name once it is whole; an older one stays until then. Raises FormatError
         when a table is missing, OSError when `path` cannot be written.
         """
 
 
-NAMES = ("chrome", "perfetto", "csv", "parquet", "paddle", "paddle_pb")
+NAMES = ("chrome", "perfetto", "csv", "parquet", "paddle", "paddle_pb", "strobe")
 
 
 def find_exporter(name: str) -> Exporter:

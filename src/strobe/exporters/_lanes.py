@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import polars as pl
 
 from strobe.exporters._rows import numbers
 from strobe.model.arrays import Int32
-from strobe.store.tables import scan
+from strobe.store.tables import Tables
 
 _LARGEST_REAL = 1 << 22  # Linux gives no larger pid or tid
 
@@ -89,11 +88,11 @@ class Lanes:
         return f"{name} (overlap {number})" if number else name
 
 
-def read_lanes(tables: Path) -> Lanes:
+def read_lanes(tables: Tables) -> Lanes:
     """Return the lanes of the threads table, in its order, and two more."""
     found, pids = Lanes(), Numbers()
     columns = ("process", "pid", "tid", "thread", "context")
-    rows = scan(tables, "threads").sort("lane").select(columns).collect().rows()
+    rows = tables.threads().sort("lane").select(columns).collect().rows()
     processes: dict[object, int] = {}
     for label, pid, *_ in rows:
         if (label, pid) not in processes:

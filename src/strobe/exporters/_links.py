@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
-from strobe.exporters._rows import Pieces, distinct, numbers
-from strobe.model.arrays import Bool, Int32, Int64, UInt8
-from strobe.store.tables import scan
+from strobe.exporters._rows import Pieces, number_texts, numbers
+from strobe.model.arrays import Bool, Int64, UInt8
+from strobe.model.coded import Coded
+from strobe.store.tables import Tables
 
 
 class Ends(NamedTuple):
@@ -22,34 +22,34 @@ class Ends(NamedTuple):
     link: Int64
     """The link's number, from 1: both of its ends have it, and no other."""
     is_source: Bool
-    kind: Int32
-    """Place in `kinds`."""
-    kinds: list[str]
+    kind: Coded
 
 
-def read_ends(tables: Path) -> Ends:
+def read_ends(tables: Tables) -> Ends:
     """Return the ends of all links whose source began first, 21 bytes for each.
 
     Viewers find an arrow's head by what came before it: one that points back cannot be shown.
     """
     forward = pl.col("source").ge(0) & (pl.col("source") < pl.col("target"))
-    found = scan(tables, "links").with_row_index("link", offset=1).filter(forward).collect()
+    found = tables.links().with_row_index("link", offset=1).filter(forward).collect()
     if found.height:
-        count = scan(tables, "spans").select(pl.len()).collect().item()
+        count = tables.spans().select(pl.len()).collect().item()
         found = found.filter(pl.col("target") < count)
     row = np.concatenate([numbers(found["source"]), numbers(found["target"])])
     order = np.argsort(row, kind="stable")
     link = numbers(found["link"]).astype(np.int64)
-    kind, kinds = distinct(found["kind"].fill_null("link"))
+    kind = number_texts(found["kind"].fill_null("link"))
     is_source = order < len(found)
-    return Ends(row[order], np.tile(link, 2)[order], is_source, np.tile(kind, 2)[order], kinds)
+    codes = np.tile(kind.codes, 2)[order]
+    return Ends(row[order], np.tile(link, 2)[order], is_source, Coded(codes, kind.texts))
 
 
 def ends_within(ends: Ends, first: int, count: int) -> Ends:
     """Return the ends at `count` spans from row `first` on, their rows counted from there."""
     some = slice(*np.searchsorted(ends.row, [first, first + count]))
     row = ends.row[some] - first
-    return Ends(row, ends.link[some], ends.is_source[some], ends.kind[some], ends.kinds)
+    kind = Coded(ends.kind.codes[some], ends.kind.texts)
+    return Ends(row, ends.link[some], ends.is_source[some], kind)
 
 
 def insert(bodies: Pieces, items: UInt8, row: Int64, rows: int) -> Pieces:

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from strobe.analysis.paddle_events import SPAN_COLUMNS, PaddleEvents, paddle_events
+from strobe.analysis.metadata import read_metadata, read_number
+from strobe.analysis.paddle_tree import PaddleEvents, paddle_events
 from strobe.exporters._lanes import Lanes, read_lanes
-from strobe.exporters._rows import read_metadata, read_number
 from strobe.model.arrays import Int64
 from strobe.model.paddle import PROCESS_USE, SYSTEM_USE
 from strobe.model.paddle import TracerMemEventType as Memory
-from strobe.store.tables import scan
+from strobe.store.tables import Tables
 
 VERSION = "1.0.2"
 """Of the format that Paddle 2.5 to 3.3 write."""
@@ -32,7 +31,7 @@ _SPAN_INDEX = "span_index"
 class Content:
     """What is to be written."""
 
-    tables: Path
+    tables: Tables
     events: PaddleEvents
     lanes: Lanes
     lane: Int64
@@ -54,22 +53,14 @@ class Content:
         place = self.events.rows["span"][first:last]
         known = place.filter(place >= 0)
         begin, end = (known.min(), known.max()) if len(known) else (0, -1)
-        spans = scan(self.tables, "spans").slice(begin, end - begin + 1).select(columns).collect()
+        spans = self.tables.spans().slice(begin, end - begin + 1).select(columns).collect()
         return spans.select(pl.all().gather(place.set(place < 0, None) - begin))
 
 
-def read_events(tables: Path) -> PaddleEvents:
-    """Return the events of a recording."""
-    spans = scan(tables, "spans").select(SPAN_COLUMNS).collect()
-    steps = scan(tables, "steps").collect()
-    links = scan(tables, "links").collect()
-    return paddle_events(spans, steps, links, _window(tables, spans))
-
-
-def read_content(tables: Path) -> Content:
+def read_content(tables: Tables) -> Content:
     """Return all that is to be written."""
     metadata = read_metadata(tables)
-    events = read_events(tables)
+    events = paddle_events(tables)
     lanes = read_lanes(tables)
     lane = lanes.number(events.rows["lane"]).astype(np.int64)
     pids = np.array([lanes.processes[each.process].pid for each in lanes.lanes], np.int64)
@@ -112,19 +103,9 @@ def _is_shape(value: object) -> bool:
     )
 
 
-def _window(tables: Path, spans: pl.DataFrame) -> tuple[int, int]:
-    metadata = read_metadata(tables)
-    first_ns, last_ns = read_number(metadata, "start_ns"), read_number(metadata, "end_ns")
-    if first_ns is not None and last_ns is not None:
-        return first_ns, last_ns
-    start_ns = spans["start_ns"].to_numpy()
-    end_ns = start_ns + spans["dur_ns"].to_numpy()
-    return (int(start_ns.min()), int(end_ns.max())) if len(start_ns) else (0, 0)
-
-
-def _memory(tables: Path, events: PaddleEvents, lanes: Lanes, pids: Int64) -> pl.DataFrame:
+def _memory(tables: Tables, events: PaddleEvents, lanes: Lanes, pids: Int64) -> pl.DataFrame:
     """Return what was allocated and freed, then what was reserved, as Paddle tells it."""
-    held = scan(tables, "allocations").filter(pl.col("tid").is_not_null()).collect()
+    held = tables.allocations().filter(pl.col("tid").is_not_null()).collect()
     if events.end_ns is not None:
         held = held.filter(pl.col("start_ns") < events.end_ns)
     lane = lanes.number(held["lane"])

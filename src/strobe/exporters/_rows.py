@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,18 +14,19 @@ import polars as pl
 
 from strobe.exporters._writing import writers
 from strobe.model.arrays import Int32, Int64, Places
+from strobe.model.coded import Coded
 from strobe.model.tables import TABLES
+from strobe.store.frames import empty
 from strobe.store.parquet import ROW_GROUP_ROWS
-from strobe.store.tables import empty, scan
+from strobe.store.tables import Tables
 
-# Columns for which the foreign formats have no place of their own.
-_EXTRA = ("phase", "module", "device", "stream", "correlation", "sequence", "flops")
-_EXTRA_TEXTS = ("phase", "module")
-SPAN_COLUMNS = (
-    *("name", "category", "start_ns", "dur_ns", "lane", "attributes", "unfinished"),
-    *_EXTRA,
-)
+_PLACED = ("name", "category", "start_ns", "dur_ns", "lane", "attributes", "unfinished")
+"""Columns of spans for which the foreign formats have a place of their own."""
+_SHOWN_OTHERWISE = ("self_ns", "pid", "tid", "parent", "stack")
+"""Those that follow from others, or from how slices lie in each other."""
 _DTYPES = empty("spans").schema
+_EXTRA = tuple(name for name in _DTYPES if name not in (*_PLACED, *_SHOWN_OTHERWISE))
+SPAN_COLUMNS = (*_PLACED, *_EXTRA)
 # What Python's JSON has and others refuse: these constants, and half of a pair of \u escapes.
 _NOT_JSON = r"NaN|Infinity|\\u[dD][89a-fA-F]"
 
@@ -48,9 +48,9 @@ class Batch(NamedTuple):
     share: float
 
 
-def read_batches(tables: Path, table: str, columns: Sequence[str] = ()) -> Iterator[Batch]:
+def read_batches(tables: Tables, table: str, columns: Sequence[str] = ()) -> Iterator[Batch]:
     """Return the rows in order, as many at a time as the file has in a row group."""
-    frame = scan(tables, table)
+    frame = tables.scan(table)
     count = frame.select(pl.len()).collect().item()
     chosen = frame.select(columns or list(TABLES[table].schema))
 
@@ -68,12 +68,12 @@ def read_batches(tables: Path, table: str, columns: Sequence[str] = ()) -> Itera
             yield batch
 
 
-def read_steps(tables: Path, lane: int) -> Iterator[Batch]:
+def read_steps(tables: Tables, lane: int) -> Iterator[Batch]:
     """Return the steps as spans of a lane, named by their kind and number.
 
     Those that are spans already are left out.
     """
-    steps = scan(tables, "steps").filter(pl.col("kind") != "span").collect()
+    steps = tables.steps().filter(pl.col("kind") != "span").collect()
     kind = pl.when(pl.col("kind") == "request").then(pl.lit("request ")).otherwise(pl.lit("step "))
     samples = pl.concat_str(pl.lit('{"samples":'), pl.col("samples"), pl.lit("}"))
     rows = steps.select(
@@ -90,14 +90,14 @@ def read_steps(tables: Path, lane: int) -> Iterator[Batch]:
         yield Batch(rows, 0.0)
 
 
-def read_counters(tables: Path) -> Iterator[pl.DataFrame]:
+def read_counters(tables: Tables) -> Iterator[pl.DataFrame]:
     """Return the counters in batches, then memory in use as one counter per device."""
     for rows, _ in read_batches(tables, "counters"):
         yield rows
     device = pl.concat_str(pl.lit("device "), pl.col("device")).fill_null("host")
     for rows, _ in read_batches(tables, "allocations"):
         # A block that was there before has no lane: any of its process will do.
-        lanes = scan(tables, "threads").group_by("pid").agg(pl.min("lane")).collect()
+        lanes = tables.threads().group_by("pid").agg(pl.min("lane")).collect()
         of_process = pl.col("pid").replace_strict(lanes["pid"], lanes["lane"], default=None)
         yield rows.filter(pl.col("allocated_bytes").is_not_null()).select(
             "start_ns",
@@ -107,44 +107,31 @@ def read_counters(tables: Path) -> Iterator[pl.DataFrame]:
         )
 
 
-def read_metadata(tables: Path) -> dict[str, str]:
-    """Return what is known of the recording as a whole."""
-    rows = scan(tables, "metadata").collect()
-    return {key: value or "" for key, value in rows.select("key", "value").iter_rows() if key}
-
-
-def read_number(metadata: dict[str, str], key: str) -> int | None:
-    """Return a number of the metadata, None if it is not there or no integer."""
-    text = metadata.get(key, "")
-    number = int(text) if re.fullmatch(r"-?\d{1,19}", text) else None
-    return number if number is not None and abs(number) < 1 << 63 else None
-
-
 def numbers(column: pl.Series) -> Any:
     """Return a column of numbers as an array, 0 for nulls."""
     known = column.fill_null(0) if column.null_count() else column
     return np.ascontiguousarray(known.to_numpy())
 
 
-def distinct(column: pl.Series) -> tuple[Int32, list[str]]:
-    """Return each row's number and the texts that have these numbers; null is ""."""
+def number_texts(column: pl.Series) -> Coded:
+    """Return a column of texts as int32 numbers; null is ""."""
     texts = column.fill_null("") if column.null_count() else column
     code, first = np.zeros(len(texts), np.int32), np.zeros(len(texts), np.int64)
     if len(texts) == 0 or (texts[0] == texts[-1] and (texts == texts[0]).all()):
-        return code, texts[:1].to_list()
-    # By their hashes: a fifth of the time of unique() and a cast. Should two texts share one, the
-    # texts found by number are not those given.
+        return Coded(code, texts[:1].to_list())
+    # By their hashes: half the time of Coded.of. Should two texts share one, the texts found by
+    # number are not those given.
     hashes = texts.hash().to_numpy().view(np.int64)
     count = writers.number_hashes(hashes, code, first)
     values = texts.gather(first[:count])
     if not (values.gather(code) == texts).all():
         values = texts.unique(maintain_order=True)
         code = texts.cast(pl.Enum(values)).to_physical().to_numpy().astype(np.int32)
-    return code, values.to_list()
+    return Coded(code, values.to_list())
 
 
 def combine(first: Int32, second: Int32, seconds: int) -> tuple[Int32, list[tuple[int, int]]]:
-    """Return each row's number and the pairs that have these numbers."""
+    """Return each row's number and the pairs of numbers that have these numbers."""
     if seconds == 1:
         count = int(first.max(initial=-1)) + 1
         return first, [(number, 0) for number in range(count)]
@@ -201,7 +188,8 @@ def arguments(rows: pl.DataFrame) -> pl.Series | None:
         inner = attributes.str.strip_chars().str.slice(1).str.head(-1)
         parts.append(pl.lit(inner.set(inner == "", None)))
     for name in extra:
-        value = pl.lit(_quoted(rows[name])) if name in _EXTRA_TEXTS else pl.col(name)
+        is_text = _DTYPES[name] == pl.String
+        value = pl.lit(_quoted(rows[name])) if is_text else pl.col(name)
         # Nothing where the value is null: concat_str leaves such parts out.
         parts.append(pl.concat_str(pl.lit(f'"{name}":'), value))
     if unfinished:
@@ -212,9 +200,7 @@ def arguments(rows: pl.DataFrame) -> pl.Series | None:
 
 
 def _quoted(column: pl.Series) -> pl.Series:
-    codes, texts = distinct(column)
-    quoted = pl.Series([json.dumps(text) for text in texts], dtype=pl.String).gather(codes)
-    return quoted.set(column.is_null(), None)
+    return number_texts(column).replaced(json.dumps).set(column.is_null(), None)
 
 
 def _portable(attributes: pl.Series) -> pl.Series:
@@ -222,8 +208,7 @@ def _portable(attributes: pl.Series) -> pl.Series:
     odd = attributes.str.contains(_NOT_JSON).fill_null(False)
     if not odd.any():
         return attributes
-    codes, texts = distinct(attributes.filter(odd))
-    repaired = pl.Series([_repair(text) for text in texts], dtype=pl.String).gather(codes)
+    repaired = number_texts(attributes.filter(odd)).replaced(_repair)
     return attributes.scatter(odd.arg_true(), repaired)
 
 

@@ -24,6 +24,8 @@ from typing import IO, Any
 import numpy as np
 import polars as pl
 
+from strobe.analysis.completeness import completeness
+from strobe.analysis.metadata import read_metadata, read_number
 from strobe.exporters._lanes import Lanes, read_lanes
 from strobe.exporters._links import Ends, ends_within, read_ends
 from strobe.exporters._rows import (
@@ -32,21 +34,19 @@ from strobe.exporters._rows import (
     Pieces,
     arguments,
     combine,
-    distinct,
     join,
     join_column,
+    number_texts,
     numbers,
     read_batches,
     read_counters,
-    read_metadata,
-    read_number,
     read_steps,
 )
 from strobe.exporters._writing import Room, compressed, writers
 from strobe.exporters.files import new_file
 from strobe.exporters.json_events import Events, write_events
 from strobe.model.arrays import Int32, Int64
-from strobe.store.tables import scan
+from strobe.store.tables import Tables
 
 NAME = "chrome"
 SUFFIX = ".json"
@@ -59,7 +59,7 @@ _INEXACT_NS = (1 << 43) * 1000
 _NO_DURATIONS = np.zeros(0, np.int64)
 
 
-def write(tables: Path, path: Path, progress: Progress) -> None:
+def write(tables: Tables, path: Path, progress: Progress) -> None:
     """Write one JSON file."""
     with new_file(path) as file:
         if path.suffix == ".gz":
@@ -70,7 +70,7 @@ def write(tables: Path, path: Path, progress: Progress) -> None:
 
 
 class _Writer:
-    def __init__(self, tables: Path, file: IO[bytes], progress: Progress) -> None:
+    def __init__(self, tables: Tables, file: IO[bytes], progress: Progress) -> None:
         self._tables = tables
         self._file = file
         self._progress = progress
@@ -90,9 +90,11 @@ class _Writer:
         self._write_counters()
         names = [*_process_names(self._lanes, self._metadata), *self._track_names()]
         self._file.write(b",\n".join(_encode(event) for event in names))
-        completeness = scan(self._tables, "completeness").collect().to_dicts()
-        metadata = {**self._metadata, "base_ns": self._base_ns}
-        end = {"displayTimeUnit": "ns", "metadata": metadata, "completeness": completeness}
+        end = {
+            "displayTimeUnit": "ns",
+            "metadata": {**self._metadata, "base_ns": self._base_ns},
+            "completeness": completeness(self._tables).to_dicts(),
+        }
         self._file.write(b"\n]," + _encode(end)[1:] + b"\n")
         self._progress("exporting", 1.0)
 
@@ -134,26 +136,26 @@ class _Writer:
     def _write_instants(self) -> None:
         places = [self._place(lane, own.tid) for lane, own in enumerate(self._lanes.lanes)]
         for rows, _ in read_batches(self._tables, "instants"):
-            code, names = distinct(rows["name"])
-            heads = [_head("i", name, '"s":"t",') for name in names]
+            names = number_texts(rows["name"])
+            heads = [_head("i", name, '"s":"t",') for name in names.texts]
             lane = self._number_lanes(rows)
             start_ns = numbers(rows["start_ns"])
             given = join_column(arguments(rows))
             self._write_events(
-                Events(code, join(heads), start_ns, _NO_DURATIONS, lane, join(places), given)
+                Events(names.codes, join(heads), start_ns, _NO_DURATIONS, lane, join(places), given)
             )
 
     def _write_counters(self) -> None:
         processes = self._lanes.processes
         places = [f',"pid":{processes[lane.process].pid}'.encode() for lane in self._lanes.lanes]
         for rows in read_counters(self._tables):
-            code, names = distinct(rows["name"])
-            heads = [_head("C", name) for name in names]
+            names = number_texts(rows["name"])
+            heads = [_head("C", name) for name in names.texts]
             lane = self._number_lanes(rows)
             start_ns = numbers(rows["start_ns"])
             given = join_column(_counter_arguments(rows["value"]))
             self._write_events(
-                Events(code, join(heads), start_ns, _NO_DURATIONS, lane, join(places), given)
+                Events(names.codes, join(heads), start_ns, _NO_DURATIONS, lane, join(places), given)
             )
 
     def _write_events(self, events: Events) -> None:
@@ -186,11 +188,11 @@ class _Writer:
             yield _describe("thread_sort_index", pid, tid, sort_index=order)
 
 
-def _base_ns(tables: Path, metadata: dict[str, str]) -> int:
+def _base_ns(tables: Tables, metadata: dict[str, str]) -> int:
     first_ns, last_ns = read_number(metadata, "start_ns"), read_number(metadata, "end_ns")
     if first_ns is None or last_ns is None:
         found = [
-            scan(tables, table).select(pl.min("start_ns"), last=pl.max("start_ns")).collect().row(0)
+            tables.scan(table).select(pl.min("start_ns"), last=pl.max("start_ns")).collect().row(0)
             for table in ("spans", "instants", "counters")
         ]
         first_ns = min((low for low, _ in found if low is not None), default=0)
@@ -199,19 +201,17 @@ def _base_ns(tables: Path, metadata: dict[str, str]) -> int:
 
 
 def _span_heads(rows: pl.DataFrame) -> tuple[Int32, list[bytes]]:
-    name, names = distinct(rows["name"])
-    category, categories = distinct(rows["category"])
-    head, pairs = combine(name, category, len(categories))
-    quoted = [f'"cat":{_quote(text)},' if text else "" for text in categories]
-    return head, [_head("X", names[first], quoted[second]) for first, second in pairs]
+    name, category = number_texts(rows["name"]), number_texts(rows["category"])
+    head, pairs = combine(name.codes, category.codes, len(category.texts))
+    quoted = [f'"cat":{_quote(text)},' if text else "" for text in category.texts]
+    return head, [_head("X", name.texts[first], quoted[second]) for first, second in pairs]
 
 
 def _flow_heads(ends: Ends) -> Pieces:
     """Return one piece for each end: its event up to its time."""
     begins = pl.Series(['{"ph":"f","bp":"e","id":', '{"ph":"s","id":'])
-    names = [f',"name":{_quote(kind)},"cat":"link","ts":' for kind in ends.kinds]
+    name = ends.kind.replaced(lambda kind: f',"name":{_quote(kind)},"cat":"link","ts":')
     begin = begins.gather(ends.is_source.astype(np.int64))
-    name = pl.Series(names, dtype=pl.String).gather(ends.kind)
     return join_column(begin + pl.Series(ends.link).cast(pl.String) + name)
 
 

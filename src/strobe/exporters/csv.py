@@ -9,14 +9,15 @@ from pathlib import Path
 from strobe.exporters._rows import read_batches
 from strobe.exporters.files import new_file
 from strobe.model.tables import TABLES
-from strobe.store.tables import empty
+from strobe.store.frames import empty
+from strobe.store.tables import Tables
 
 NAME = "csv"
 SUFFIX = "_csv"
 DOC = "A folder with one CSV file per table"
 
 
-def write(tables: Path, path: Path, progress: Callable[[str, float], None]) -> None:
+def write(tables: Tables, path: Path, progress: Callable[[str, float], None]) -> None:
     """Write the folder `path`; other files in it stay."""
     path.mkdir(parents=True, exist_ok=True)
     for number, table in enumerate(TABLES):

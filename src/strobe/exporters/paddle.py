@@ -26,13 +26,14 @@ import numpy as np
 import polars as pl
 
 from strobe.exporters._paddle import VERSION, Content, read_content, read_inputs
-from strobe.exporters._rows import distinct
+from strobe.exporters._rows import number_texts
 from strobe.exporters._writing import writers
 from strobe.exporters.files import new_file
 from strobe.model.arrays import Int32
 from strobe.model.paddle import OF_PYTHON, ON_DEVICE
 from strobe.model.paddle import TracerEventType as Type
 from strobe.model.paddle import TracerMemEventType as Memory
+from strobe.store.tables import Tables
 
 NAME = "paddle"
 SUFFIX = ".paddle_trace.json"
@@ -44,7 +45,7 @@ _ROWS_AT_ONCE = 1 << 16
 _DEVICE_ORDER = 0x10000000  # as Paddle sorts devices after processes
 
 
-def write(tables: Path, path: Path, progress: Progress) -> None:
+def write(tables: Tables, path: Path, progress: Progress) -> None:
     """Write one JSON file."""
     content = read_content(tables)
     with new_file(path) as file:
@@ -120,8 +121,8 @@ class _Writer:
 
     def _lines(self, rows: pl.DataFrame) -> pl.Series:
         names = {int(kind): kind.name for kind in Type}
-        code, texts = distinct(rows["name"].cast(pl.String))
-        quoted = pl.Series([_quote(text)[:-1] for text in texts], dtype=pl.String).gather(code)
+        given = number_texts(rows["name"].cast(pl.String))
+        quoted = given.replaced(lambda name: _quote(name)[:-1])
         on_device = pl.col("type").is_in([int(kind) for kind in ON_DEVICE])
         of_python = pl.col("type").is_in([int(kind) for kind in OF_PYTHON])
         side = pl.when(of_python).then(pl.lit('(Python)"')).otherwise(pl.lit('(C++)"'))
@@ -218,9 +219,7 @@ def _more(rows: pl.DataFrame) -> list[pl.Expr]:
         parts.append(written.fill_null(""))
     attributes = rows["attributes"]
     if attributes.null_count() < rows.height and attributes.str.contains('"shapes"').any():
-        code, texts = distinct(attributes)
-        given = pl.Series([_inputs(text) for text in texts], dtype=pl.String).gather(code)
-        parts.append(pl.lit(given))
+        parts.append(pl.lit(number_texts(attributes).replaced(_inputs)))
     return parts
 
 

@@ -17,11 +17,12 @@ import polars as pl
 from strobe.exporters import _messages as wire
 from strobe.exporters._messages import Rows
 from strobe.exporters._paddle import VERSION, Content, read_content, read_inputs
-from strobe.exporters._rows import distinct
+from strobe.exporters._rows import number_texts
 from strobe.exporters.files import new_file
 from strobe.model.arrays import Bool, Int64
 from strobe.model.paddle import ON_DEVICE
 from strobe.model.paddle import TracerEventType as Type
+from strobe.store.tables import Tables
 
 NAME = "paddle_pb"
 SUFFIX = ".paddle_trace.pb"
@@ -36,13 +37,13 @@ _NODES_AT_ONCE = 1 << 15
 _NEVER_NS = -1  # as an unsigned number the largest there is
 
 
-def write(tables: Path, path: Path, progress: Progress) -> None:
+def write(tables: Tables, path: Path, progress: Progress) -> None:
     """Write one file that Paddle can load."""
     _write(read_content(tables), path, all_types=False)
     progress("exporting", 1.0)
 
 
-def write_all_types(tables: Path, path: Path) -> None:
+def write_all_types(tables: Tables, path: Path) -> None:
     """Write one file with all types as they are, for readers that know them."""
     _write(read_content(tables), path, all_types=True)
 
@@ -73,8 +74,8 @@ class _Trees:
         self._parent = events.column("parent")
         self._start_ns = events.column("start_ns") + content.wall_ns
         self._end_ns = events.column("end_ns") + content.wall_ns
-        self._code, self._names = distinct(events.rows["name"].cast(pl.String))
-        self._name_fields = wire.texts(1, [_ROOT, *self._names])
+        self._names = number_texts(events.rows["name"].cast(pl.String))
+        self._name_fields = wire.texts(1, [_ROOT, *self._names.texts])
         is_host = ~np.isin(self._type, (*ON_DEVICE, Type.CudaRuntime))
         self._host = np.flatnonzero(is_host)
         used = [*content.lane[~np.isin(self._type, ON_DEVICE)], *content.memory["lane"]]
@@ -163,7 +164,7 @@ class _Trees:
             "pid": np.zeros(self._count, np.int64),
             "tid": np.zeros(self._count, np.int64),
         }
-        values["code"][node] = self._code[self._host] + 1
+        values["code"][node] = self._names.codes[self._host] + 1
         values["type"][node] = self._type[self._host]
         values["start"][node] = self._start_ns[self._host]
         values["end"][node] = self._end_ns[self._host]
@@ -203,8 +204,8 @@ class _Trees:
         events = wire.row_by_row(
             [
                 wire.chosen(
-                    wire.texts(1, [_LAUNCH, *self._names]),
-                    np.where(is_made, 0, self._code[row].astype(np.int64) + 1),
+                    wire.texts(1, [_LAUNCH, *self._names.texts]),
+                    np.where(is_made, 0, self._names.codes[row].astype(np.int64) + 1),
                 ),
                 wire.varint(2, start_ns),
                 wire.varint(3, end_ns),
@@ -244,7 +245,9 @@ class _Trees:
         kind = self._type[device]
         events = wire.row_by_row(
             [
-                wire.chosen(wire.texts(1, self._names), self._code[device].astype(np.int64)),
+                wire.chosen(
+                    wire.texts(1, self._names.texts), self._names.codes[device].astype(np.int64)
+                ),
                 wire.varint(2, kind),
                 wire.varint(3, self._start_ns[device]),
                 wire.varint(4, self._end_ns[device]),
@@ -267,7 +270,7 @@ class _Trees:
             return wire.nothing(self._count)
         row = self._content.events.rows_of(memory["span"].fill_null(-1).to_numpy())
         lane = memory["lane"].cast(pl.Int64).to_numpy()
-        code, places = distinct(memory["place"])
+        places = number_texts(memory["place"])
         sums = ("current_allocated", "current_reserved", "peak_allocated", "peak_reserved")
         events = wire.row_by_row(
             [
@@ -277,7 +280,7 @@ class _Trees:
                 wire.varint(4, memory["pid"].to_numpy()),
                 wire.varint(5, self._tids[lane]),
                 wire.varint(6, memory["bytes"].to_numpy()),
-                wire.chosen(wire.texts(7, places), code.astype(np.int64)),
+                wire.chosen(wire.texts(7, places.texts), places.codes.astype(np.int64)),
                 *(wire.varint(8 + at, memory[name].to_numpy()) for at, name in enumerate(sums)),
             ]
         )
@@ -295,16 +298,18 @@ class _Trees:
             rows.append(first + np.flatnonzero(told))
             given.append(attributes.filter(pl.Series(told)))
         row = np.concatenate([np.zeros(0, np.int64), *rows])
-        code, texts = distinct(pl.concat([pl.Series([], dtype=pl.String), *given]))
-        found = [read_inputs(text) for text in texts]
-        known = np.array([bool(shapes) for shapes, _ in found] or [False])[code]
-        row, code = row[known], code[known]
+        inputs = number_texts(pl.concat([pl.Series([], dtype=pl.String), *given]))
+        found = [read_inputs(text) for text in inputs.texts]
+        known = np.array([bool(shapes) for shapes, _ in found] or [False])[inputs.codes]
+        row, code = row[known], inputs.codes[known]
         if not len(row):
             return wire.nothing(self._count)
         events = wire.row_by_row(
             [
                 wire.varint(1, self._start_ns[row]),
-                wire.chosen(wire.texts(2, self._names), self._code[row].astype(np.int64)),
+                wire.chosen(
+                    wire.texts(2, self._names.texts), self._names.codes[row].astype(np.int64)
+                ),
                 wire.varint(3, self._content.pid[row]),
                 wire.varint(4, self._tids[self._content.lane[row]]),
                 wire.chosen(wire.pieces(map(_shapes, found)), code.astype(np.int64)),

@@ -9,13 +9,14 @@ from pathlib import Path
 from strobe.exporters._rows import read_batches
 from strobe.model.tables import TABLES
 from strobe.store.parquet import TableWriter
+from strobe.store.tables import Tables
 
 NAME = "parquet"
 SUFFIX = "_parquet"
 DOC = "A folder with one Parquet file per table, for polars, pandas, DuckDB and others"
 
 
-def write(tables: Path, path: Path, progress: Callable[[str, float], None]) -> None:
+def write(tables: Tables, path: Path, progress: Callable[[str, float], None]) -> None:
     """Write the folder `path`; other files in it stay."""
     path.mkdir(parents=True, exist_ok=True)
     for number, table in enumerate(TABLES):

@@ -20,6 +20,7 @@ from typing import IO
 import numpy as np
 import polars as pl
 
+from strobe.analysis.metadata import read_metadata, read_number
 from strobe.exporters._lanes import read_lanes
 from strobe.exporters._links import Ends, ends_within, insert, read_ends
 from strobe.exporters._rows import (
@@ -29,20 +30,20 @@ from strobe.exporters._rows import (
     Pieces,
     arguments,
     combine,
-    distinct,
     join,
     join_column,
+    number_texts,
     numbers,
     read_batches,
     read_counters,
-    read_metadata,
-    read_number,
     read_steps,
 )
 from strobe.exporters._writers_python import varint
 from strobe.exporters._writing import Room, writers
 from strobe.exporters.files import new_file
 from strobe.model.arrays import Int32
+from strobe.model.coded import Coded
+from strobe.store.tables import Tables
 
 NAME = "perfetto"
 SUFFIX = ".pftrace"
@@ -60,7 +61,7 @@ _NO_HEAD = np.zeros(0, np.int32)
 _TURN = np.dtype([("time_ns", np.int64), ("row", np.int32), ("track", np.int32)])
 
 
-def write(tables: Path, path: Path, progress: Progress) -> None:
+def write(tables: Tables, path: Path, progress: Progress) -> None:
     """Write one trace file."""
     with new_file(path) as file:
         _Writer(tables, file, progress).write()
@@ -94,7 +95,7 @@ _TAIL = _SEQUENCE + _number(13, _NEEDED)
 
 
 class _Writer:
-    def __init__(self, tables: Path, file: IO[bytes], progress: Progress) -> None:
+    def __init__(self, tables: Tables, file: IO[bytes], progress: Progress) -> None:
         self._tables = tables
         self._file = file
         self._progress = progress
@@ -165,9 +166,9 @@ class _Writer:
         processes = np.array([lane.process for lane in self._lanes.lanes], np.int32)
         for rows in read_counters(self._tables):
             process = processes[self._number_lanes(rows)]
-            name, names = distinct(rows["name"])
-            track, pairs = combine(name, process, len(self._lanes.processes))
-            used = [(number, names[code]) for code, number in pairs]
+            name = number_texts(rows["name"])
+            track, pairs = combine(name.codes, process, len(self._lanes.processes))
+            used = [(number, name.texts[code]) for code, number in pairs]
             for key in used:
                 if key not in uuids:
                     uuids[key] = self._describe_counter(*key)
@@ -203,21 +204,21 @@ class _Writer:
 
     def _intern(self, rows: pl.DataFrame, kind: int) -> tuple[Int32, list[bytes]]:
         """Write the rows' names; return each row's head and the heads, 0 being that of an end."""
-        name, names = distinct(rows["name"])
+        name = number_texts(rows["name"])
         has_category = "category" in rows.columns
-        category, categories = distinct(rows["category"]) if has_category else (name, [""])
-        head, pairs = combine(name, category, len(categories))
+        category = number_texts(rows["category"]) if has_category else Coded(name.codes, [""])
+        head, pairs = combine(name.codes, category.codes, len(category.texts))
         # Every batch begins anew, else the names of a long recording would have to be kept.
         defaults = _bytes(59, _number(58, _MONOTONIC))
         self._file.write(_packet(_number(13, _CLEARED), defaults))
         entries = (
             _bytes(field, _number(1, number) + _text(2, text))
-            for field, texts in ((1, categories), (2, names))
+            for field, texts in ((1, category.texts), (2, name.texts))
             for number, text in enumerate(texts, 1)
         )
         for some in _chunks(entries, _INTERNED_BYTES):
             self._file.write(_packet(_bytes(12, some), _number(13, _NEEDED)))
-        of_category = [_number(3, n) if text else b"" for n, text in enumerate(categories, 1)]
+        of_category = [_number(3, n) if text else b"" for n, text in enumerate(category.texts, 1)]
         kind_field = _number(9, kind)
         heads = [kind_field + of_category[b] + _number(10, 1 + a) for a, b in pairs]
         return head + 1, [_number(9, _END), *heads]

@@ -7,37 +7,33 @@ import contextlib
 import json
 import os
 import sys
-import traceback
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from strobe._version import __version__
 from strobe.store import files, manifest, places
-from strobe.store.references import TABLES
 
 # A finalizer is no part of the job that it serves.
 _RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "RANK_ID")
 _FOREIGN_PREFIXES = ("STROBE_", "TORCHELASTIC_", "SLURM_", "PADDLE_", "OMPI_", "GROUP_", "ROLE_")
 # In the runtime directory: one file for each recording to be finalized, and the finalizer's lock.
 # Another installation's finalizer is none of ours: it may not know what we record.
-_PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
-_INSTALLATION = f"{__version__}-{zlib.crc32(os.fsencode(_PACKAGE_PARENT)):08x}"
+_PACKAGE = str(Path(__file__).resolve().parents[1])
+_INSTALLATION = f"{__version__}-{zlib.crc32(os.fsencode(_PACKAGE)):08x}"
 _WAITING = f"waiting-{_INSTALLATION}"
 _LOCK = f"finalizer-{_INSTALLATION}.lock"
 _ONE_THREAD = ("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "RAYON_NUM_THREADS")
 
-Writer = Callable[[Path, dict[str, Any]], object]
-"""Writes what a recording's manifest declares in another form: takes the recording and that."""
+_VERB = "_finalize"
 
-# Its first act is to step back: whoever started it waits until it runs, so not earlier. It is of
-# the room that knows all forms.
-_PROGRAM = (
-    "import os, sys; hasattr(os, 'nice') and os.nice(10); sys.path.insert(0, sys.argv[1]); "
-    "from strobe.session.finalizer import main; main()"
-)
+
+class Order(NamedTuple):
+    """A recording to finalize, and the files that its program asked for besides tables."""
+
+    recording: Path
+    exports: list[dict[str, Any]]
 
 
 class Spawner(Protocol):
@@ -70,9 +66,8 @@ def launch(recording: Path, exports: list[dict[str, Any]], spawn: Spawner) -> bo
         with _turn(runtime) as ours:
             if not ours:
                 return True  # the one that runs looks again before it ends
-        argv = (sys.executable, "-c", _PROGRAM, _PACKAGE_PARENT)
         spawn(
-            tuple(os.fsencode(argument) for argument in argv),
+            tuple(os.fsencode(argument) for argument in command(_VERB)),
             tuple(os.fsencode(f"{name}={value}") for name, value in environment().items()),
             os.fsencode(runtime / "finalizer.log"),
         )
@@ -91,11 +86,19 @@ def environment() -> dict[str, str]:
     return kept | dict.fromkeys(_ONE_THREAD, "1")
 
 
-def main(writers: Mapping[str, Writer]) -> None:
-    """Finalize what waits, one recording after the other, until nothing does.
+def command(verb: str, *arguments: str) -> list[str]:
+    """Return the command line of a process of ours: Python, our package, a hidden verb of cli/.
 
-    `writers` writes the forms that no exporter does.
+    The package is named by its path, not with -m. The process then runs this very package, even if
+    only the program's own sys.path led to it. No module in the current directory can stand in for
+    one of Python's; with -m, Python 3.10 has no option that prevents it. And __main__ runs before
+    anything of ours is imported.
     """
+    return [sys.executable, _PACKAGE, verb, *arguments]
+
+
+def take_orders() -> Iterator[Order]:
+    """Yield what waits to be finalized until nothing does; nothing if another finalizer runs."""
     _raise_limits()
     runtime = places.runtime_directory()
     waiting = runtime / _WAITING
@@ -107,11 +110,11 @@ def main(writers: Mapping[str, Writer]) -> None:
             for entry in _listed(waiting):
                 order = json.loads(entry.read_text())
                 entry.unlink()
-                _finalize(Path(order["recording"]), order["exports"], writers)
+                yield Order(Path(order["recording"]), order["exports"])
 
 
 def _raise_limits() -> None:
-    """Take what may be had: the limits are of the program that happened to start this process."""
+    """Lift the limits that the program set for itself: it happened to start this process."""
     try:
         import resource
     except ImportError:
@@ -126,60 +129,17 @@ def _raise_limits() -> None:
 def _listed(waiting: Path) -> list[Path]:
     """Return the entries, the oldest first."""
     entries = []
-    for path in waiting.iterdir():
+    for path in files.list_folder(waiting):
         with contextlib.suppress(FileNotFoundError):  # another one has taken it
             if path.suffix != ".part":
                 entries.append((path.stat().st_mtime_ns, path))
     return [path for _, path in sorted(entries)]
 
 
-def _finalize(
-    recording: Path, exports: list[dict[str, Any]], writers: Mapping[str, Writer]
-) -> None:
-    """Finalize one recording; what goes wrong is written beside it and stops no other."""
-    if not recording.is_dir():
-        return  # deleted while it waited
-    try:
-        with places.locked(recording):
-            pass  # its own program may be at it: then there is nothing to import and to do
-        tables = recording / TABLES
-        if not places.is_finalized(recording):
-            from strobe.finalize.run import finalize
-
-            tables = finalize(recording)
-        _export(recording, tables, exports, writers)
-    except Exception:  # this process's edge: kept, and shown by whoever opens the recording
-        with contextlib.suppress(OSError):
-            files.write_whole(recording / places.FAILURE, traceback.format_exc().encode())
-
-
-def _export(
-    recording: Path,
-    tables: Path,
-    exports: list[dict[str, Any]],
-    writers: Mapping[str, Writer],
-) -> None:
-    """Carry out what the profiler's on_trace_ready declared."""
-    from strobe.exporters import find_exporter
-
-    content = manifest.read(recording)
-    for wanted in exports:
-        if wanted["format"] in writers:
-            writers[wanted["format"]](recording, wanted)
-            continue
-        exporter = find_exporter(wanted["format"])
-        folder = Path(wanted["directory"])
-        folder.mkdir(parents=True, exist_ok=True)
-        name = f"{wanted['prefix']}_time_{_when(content)}" if "prefix" in wanted else recording.name
-        target = folder / f"{name}{exporter.SUFFIX}"
-        if not target.exists():
-            exporter.write(tables, target, lambda _stage, _share: None)
-
-
-def _when(content: manifest.Manifest) -> str:
-    """Return when a recording ended, local time to the microsecond."""
-    wall_ns = (content.stop or content.start).wall_ns
-    return datetime.fromtimestamp(wall_ns / 1e9).strftime("%Y_%m_%d_%H_%M_%S_%f")
+def keep_failure(recording: Path, text: str) -> None:
+    """Write into a recording why it could not be finalized, for whoever opens it."""
+    with contextlib.suppress(OSError):
+        files.write_whole(recording / places.FAILURE, text.encode())
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from strobe.store.places import ORIGINALS
 from strobe.store.references import TABLES
 
 if TYPE_CHECKING:
-    from strobe.finalize.build import First, Progress
+    from strobe.assemble.tables import First, Progress
 
 
 def finalize(
@@ -78,7 +79,7 @@ def _write(recording: Path, content: manifest.Manifest, progress: Progress, firs
 
 
 def _move_aside(part: Path) -> Path:
-    with _temporary() as aside:
+    with temporary_folder() as aside:
         for file in part.iterdir():
             shutil.move(file, aside / file.name)
         part.rmdir()
@@ -90,7 +91,7 @@ def _write_aside(
 ) -> Path:
     from strobe.finalize.build import build
 
-    with _temporary() as aside:
+    with temporary_folder() as aside:
         logs = references.find_logs(recording, content)
         build(logs, content, aside, progress, first)
         _keep_originals(logs, aside)
@@ -98,12 +99,18 @@ def _write_aside(
 
 
 @contextlib.contextmanager
-def _temporary() -> Iterator[Path]:
+def temporary_folder() -> Iterator[Path]:
     """Make a directory that goes with this process, or at once by an exception."""
     aside = Path(tempfile.mkdtemp(prefix="strobe-tables-"))
     with _removed_on_failure(aside):
         yield aside
-    atexit.register(shutil.rmtree, aside, ignore_errors=True)
+    atexit.register(_remove_own, aside, os.getpid())
+
+
+def _remove_own(folder: Path, pid: int) -> None:
+    """Delete a folder, unless this is a child of fork: it is the parent's."""
+    if os.getpid() == pid:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _keep_originals(logs: references.Logs, into: Path) -> None:

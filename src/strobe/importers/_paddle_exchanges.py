@@ -19,6 +19,7 @@ import numpy as np
 from strobe.errors import FormatError
 from strobe.importers.paddle_trace import HostEvents
 from strobe.model.arrays import Bool, Int64
+from strobe.model.attributes import COLLECTIVE, SYNCHRONOUS
 from strobe.store import files
 
 ENDING = ".buckets"
@@ -48,7 +49,7 @@ def describe(
     trace: Path, host: HostEvents, names: list[str], begin_ns: Int64
 ) -> list[dict[str, Any]]:
     """Return the attributes of each exchange: with group, bytes and dtype where they are known."""
-    told: list[dict[str, Any]] = [{"collective": "all_reduce", "synchronous": True}] * len(begin_ns)
+    told: list[dict[str, Any]] = [{COLLECTIVE: "all_reduce", SYNCHRONOUS: True}] * len(begin_ns)
     buckets = _read_buckets(trace)
     if not buckets:
         return told

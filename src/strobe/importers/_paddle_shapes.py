@@ -85,7 +85,7 @@ def _attributes(told: _Told) -> dict[str, Any]:
 
 
 def _concrete(told: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes by the names that strobe.analysis.flops knows."""
+    """Return the attributes by the names that strobe.assemble.flops knows."""
     found = {name: told[name] for name in ("transpose_x", "transpose_y") if told.get(name)}
     algorithm, padding = told.get("padding_algorithm"), told.get("paddings")
     if "strides" not in told or told.get("data_format") not in (None, "NCHW", "NCDHW"):

@@ -52,8 +52,9 @@ _FORWARD, _BACKWARD, _OTHER = 1, 2, 4
 class Operator:
     """What a program says of one of its operators, as JSON without its braces."""
 
+    phase: str | None
     plain: str
-    """Phase and groups; for a collective shapes too."""
+    """Groups and shapes of a collective; "" for others."""
     whole: str
     """And what it is given, and where it comes from."""
 
@@ -105,7 +106,7 @@ def _of_module(file: WireFile, module: Ranges) -> dict[str, Operator]:
     texts = {}
     for row, own in enumerate(file.texts(name)):
         given = [place[each] for each in operands[row].tolist() if each in place]
-        plain: dict[str, Any] = {"phase": phases[row]} if phases[row] else {}
+        plain: dict[str, Any] = {}
         told: dict[str, Any] = {
             "shapes": [shapes[each] for each in given],
             "dtypes": [dtypes[each] for each in given],
@@ -113,7 +114,7 @@ def _of_module(file: WireFile, module: Ranges) -> dict[str, Operator]:
         if opcodes[row].removesuffix("-start") in _COLLECTIVES:
             plain |= {**told, **_groups(file, instructions[row : row + 1])}
         whole = {**plain, **told, **({"op_name": origins[row]} if origins[row] else {})}
-        texts[own] = Operator(_inside(plain), _inside(whole))
+        texts[own] = Operator(phases[row], _inside(plain), _inside(whole))
     return texts
 
 

@@ -13,6 +13,9 @@ A value is the range of its bytes, decoded only where it is needed, and each tex
 
 from __future__ import annotations
 
+import contextlib
+import gzip
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +27,7 @@ import numpy as np
 from strobe.errors import FormatError
 from strobe.importers.wire import Ranges, number_texts
 from strobe.model.arrays import Int64, Places, UInt8
+from strobe.store import files
 
 try:
     from strobe.importers import _json as native
@@ -34,6 +38,8 @@ except ImportError:  # not built here: same results, hundreds of times slower
 
     KIND = "Python"
 
+GZIP = b"\x1f\x8b"
+"""What files of gzip begin with."""
 _ROWS_AT_ONCE = 10000
 _WINDOW_BYTES = 1 << 21
 _MOST_BYTES = 1 << 26
@@ -91,6 +97,18 @@ class Meanings(dict[bytes, int]):
         code, texts = self._file.distinct(values)
         found: Int64 = np.array([self[text] for text in texts], np.int64)[code]
         return found
+
+
+@contextlib.contextmanager
+def open_json(path: Path) -> Iterator[JsonFile]:
+    """Open a file, or what gzip has compressed in it; raises FormatError for damaged gzip."""
+    try:
+        with files.open_regular(path) as file:
+            is_compressed = file.peek(2)[:2] == GZIP
+            stream: Any = gzip.GzipFile(fileobj=file) if is_compressed else file
+            yield JsonFile(path, stream)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise FormatError(path, "content", f"damaged gzip data ({error})") from None
 
 
 class JsonFile:

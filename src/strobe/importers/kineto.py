@@ -9,11 +9,10 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
+import re
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from decimal import Decimal
 from pathlib import Path
@@ -23,20 +22,23 @@ import msgspec
 import numpy as np
 
 from strobe.errors import FormatError
-from strobe.importers.events import Allocations, Events
+from strobe.importers.columns import Blocks, Events, to_trace
 from strobe.importers.json_rows import (
     Batch,
     JsonFile,
     Meanings,
     Some,
+    open_json,
     read_integer,
     read_string,
 )
 from strobe.importers.wire import Ranges
 from strobe.model.arrays import Int8, Int32, Int64
+from strobe.model.attributes import CONCRETE, DTYPES, SHAPES, Attributes
 from strobe.model.interning import Interner
 from strobe.model.tables import CATEGORIES
-from strobe.store import files
+from strobe.model.text import escape
+from strobe.model.trace import Trace
 
 _MOST_US = float(1 << 53)
 """No time is later, nor any duration longer."""
@@ -70,6 +72,17 @@ _BACKWARD_NAMES = ("autograd::engine", "torch::autograd::")
 _ANNOTATION_NAMES = ("ProfilerStep#", "enumerate(DataLoader)#", "Optimizer.")
 """How annotations began when their category was that of operators."""
 
+NAME = "kineto"
+_HEAD = re.compile(
+    rb'"schemaVersion"\s*:\s*1\s*[,}]|"cat"\s*:\s*"(' + "|".join(_KINDS).encode() + rb')"'
+)
+"""Distinguishes it from other Chrome traces: its version is a number, its categories are known."""
+_STEP = re.compile(r"ProfilerStep#(\d{1,18})")
+_BASE, _DISTRIBUTED, _HOST_NAME = "baseTimeNanoseconds", "distributedInfo", "host_name"
+_NO_ADDRESSES = (
+    "blocks of memory have no addresses in it: their sum is known, not which of them was freed",
+)
+
 _APART = b"\0"  # is nowhere in JSON
 _LASTING, _METADATA = 0, 1
 _PHASES = {"X": _LASTING, "M": _METADATA}
@@ -83,28 +96,42 @@ _ARGUMENTS = (
 )
 
 
-def read(path: Path) -> Events:
-    """Return the events of a trace; times are exact.
+def sniff(_path: Path, head: bytes) -> bool:
+    """Say whether a file that begins so is such a trace."""
+    return head.lstrip()[:1] == b"{" and _HEAD.search(head) is not None
+
+
+def read(path: Path) -> Trace:
+    """Return a trace; times are exact.
 
     Raises FormatError where the file is damaged or no such trace, OSError where it cannot be read.
     """
     try:
-        with files.open_regular(path) as file:
-            compressed = file.peek(2)[:2] == b"\x1f\x8b"
-            stream: Any = gzip.GzipFile(fileobj=file) if compressed else file
-            return _read(JsonFile(path, stream))
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise FormatError(path, "content", f"damaged gzip data ({error})") from None
+        with open_json(path) as file:
+            return _read(file)
     except (msgspec.MsgspecError, ValueError, OverflowError) as error:
         raise FormatError(path, "content", f"no Kineto trace ({error})") from None
 
 
-def _read(file: JsonFile) -> Events:
+def _read(file: JsonFile) -> Trace:
     reader = _Reader(file)
-    base = "baseTimeNanoseconds"
-    for batch in file.batches("traceEvents", head=(base,), outer=_EVENT, inner=_ARGUMENTS):
+    head = (_BASE, _HOST_NAME, _DISTRIBUTED)
+    for batch in file.batches("traceEvents", head=head, outer=_EVENT, inner=_ARGUMENTS):
         reader.add(batch)
-    return reader.events(base_ns=read_integer(file.head.get(base, b"0")))
+    return reader.trace()
+
+
+def _host(head: Mapping[str, bytes]) -> dict[str, str]:
+    host = head.get(_HOST_NAME)
+    return {} if host is None else {"host": escape(read_string(host))}
+
+
+def _ranks(text: bytes) -> dict[str, int]:
+    """Return rank and world_size, as far as they are given."""
+    info = msgspec.json.decode(text) if text else {}
+    if not isinstance(info, dict):
+        return {}
+    return {key: info[key] for key in ("rank", "world_size") if isinstance(info.get(key), int)}
 
 
 class _Reader:
@@ -118,8 +145,8 @@ class _Reader:
             Interner[Any](),
         )
         self._columns = {name: array(code) for name, code in _TYPES.items()}
-        told = [part.name for part in fields(Allocations) if part.name != "owner_ns"]
-        self._memory = {name: array("q") for name in told}
+        given = [part.name for part in fields(Blocks) if part.name != "owner_ns"]
+        self._memory = {name: array("q") for name in given}
         self._threads: dict[tuple[int, int], str] = {}
         self._skipped: Counter[str] = Counter()
         # By the code of a name, what it says of the category.
@@ -160,7 +187,6 @@ class _Reader:
             "pid": self._number.of(some["pid"]),
             "tid": self._number.of(some["tid"]),
             "sequence": file.numbers(some["args.Sequence number"], absent=-1),
-            "forward_thread": forward_thread,
             "attributes": self._texts([some[f"args.{key}"] for key in _GIVEN]),
         }
         if (category >= _KERNEL).any():
@@ -217,7 +243,7 @@ class _Reader:
     def _add_memory(self, some: Some) -> None:
         size, address, kind, number, allocated, reserved = (
             self._file.numbers(some[f"args.{key}"], absent=absent)
-            for key, absent in zip(_INTEGERS, (0, 0, 0, -1, -1, -1), strict=True)
+            for key, absent in zip(_INTEGERS, (0, -1, 0, -1, -1, -1), strict=True)
         )
         columns = {
             "start_ns": self._file.numbers(some["ts"], 3, odd=_exact_ns),
@@ -232,21 +258,25 @@ class _Reader:
         for key, column in columns.items():
             self._memory[key].frombytes(column.tobytes())
 
-    def events(self, base_ns: int) -> Events:
+    def trace(self) -> Trace:
         """All that was added."""
         memory = {name: np.array(values, np.int64) for name, values in self._memory.items()}
         memory["device"] = memory["device"].astype(np.int32)
         texts, codes = _attribute_texts(self._all_given())
         columns = self._joined()
+        steps = np.array([_step_number(name) for name in self._names] or [-1], np.int64)
+        if (steps >= 0).any():
+            columns["step"] = steps[columns["name"]]
         columns["attributes"] = codes[columns["attributes"]]
-        return Events(
-            base_ns=base_ns,
-            names=list(self._names),
-            texts=texts,
-            allocations=Allocations(**memory),  # type: ignore[arg-type]
+        head = self._file.head
+        return to_trace(
+            Events(names=list(self._names), texts=Attributes(texts), **columns),
+            blocks=Blocks(**memory),  # type: ignore[arg-type]
             threads=self._threads,
-            skipped=dict(self._skipped),
-            **columns,
+            base_ns=read_integer(head.get(_BASE, b"0")),
+            metadata={**_host(head), **_ranks(head.get(_DISTRIBUTED, b""))},
+            skipped=self._skipped,
+            notes=_NO_ADDRESSES if (memory["address"] == -1).any() else (),
         )
 
     def _all_given(self) -> list[bytes]:
@@ -273,7 +303,7 @@ class _Reader:
 
 _TYPES = {
     **{"name": "i", "category": "b", "start_ns": "q", "dur_ns": "q", "pid": "q", "tid": "q"},
-    **{"sequence": "q", "forward_thread": "q", "correlation": "q", "device": "i"},
+    **{"sequence": "q", "correlation": "q", "device": "i"},
     **{"stream": "q", "attributes": "i"},
 }
 
@@ -284,6 +314,11 @@ def _pad(column: array[int], count: int) -> None:
         column.extend(array(column.typecode, [-1]) * (count - len(column)))
 
 
+def _step_number(name: str) -> int:
+    match = _STEP.fullmatch(name)
+    return int(match[1]) if match else -1
+
+
 def _attribute_texts(keys: list[bytes]) -> tuple[list[str], Int32]:
     """The attributes as JSON, and which of them each key stands for."""
     texts = Interner[Any]()
@@ -292,7 +327,7 @@ def _attribute_texts(keys: list[bytes]) -> tuple[list[str], Int32]:
 
 
 def _attribute_text(key: bytes) -> str:
-    pairs = zip(("shapes", "dtypes", "strides", "concrete"), key.split(_APART), strict=True)
+    pairs = zip((SHAPES, DTYPES, "strides", CONCRETE), key.split(_APART), strict=True)
     values = {name: msgspec.json.format(value, indent=-1) for name, value in pairs if value}
     inner = ",".join(f'"{name}":{value.decode()}' for name, value in values.items())
     return f"{{{inner}}}" if inner else ""

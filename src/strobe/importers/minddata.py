@@ -19,19 +19,33 @@ from typing import Any
 import numpy as np
 
 from strobe.errors import FormatError
-from strobe.importers.events import Allocations, Counters, Events
+from strobe.importers.columns import Values, to_trace
+from strobe.model.trace import Trace
 from strobe.store import files
 
+NAME = "minddata"
 _QUEUES, _USE = "pipeline_profiling_*.json", "minddata_cpu_utilization_*.json"
 _WINDOW = "window.json"
 _NEVER_MS = 1 << 62
 
 
-def read(path: Path) -> Events:
+def sniff(path: Path, _head: bytes) -> bool:
+    """Say whether a path is such a directory."""
+    return bool(files.list_folder(_folder(path), _QUEUES))
+
+
+def _folder(path: Path) -> Path:
+    """Return where the files are: in a folder of MindSpore's they are in one of their own."""
+    inner = path / "FRAMEWORK"
+    return inner if files.list_folder(inner, _QUEUES) else path
+
+
+def read(path: Path) -> Trace:
     """Return the counters of one directory: queue and processor use of each of its operators.
 
     Their times are milliseconds of the monotonic clock. Raises FormatError for a damaged file.
     """
+    path = _folder(path)
     queues, use = _load(path, _QUEUES), _load(path, _USE)
     names: list[str] = []
     columns: list[tuple[list[int], list[float]]] = []
@@ -51,22 +65,25 @@ def read(path: Path) -> Events:
             both = zip(shares["user_utilization"], shares["sys_utilization"], strict=False)
             names.append(f"MindData cpu % {labels.get(each['op_id'], each['op_id'])}")
             columns.append((times, [user + system for user, system in both]))
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        return to_trace(values=_values(names, columns, _begun_ns(path)))
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise FormatError(path, "op_info", f"{type(error).__name__}: {error}") from None
-    begun_ns = _begun_ns(path)
+
+
+def _values(
+    names: list[str], columns: list[tuple[list[int], list[float]]], begun_ns: int
+) -> Values:
     rows = [
         (code, time_ns, value)
         for code, column in enumerate(columns)
         for time_ns, value in zip(*column, strict=False)
         if time_ns >= begun_ns
     ]
-    return _counters_only(
-        Counters(
-            names=names,
-            name=np.array([row[0] for row in rows], np.int32),
-            start_ns=np.array([row[1] for row in rows], np.int64),
-            value=np.array([row[2] for row in rows], np.float64),
-        )
+    return Values(
+        names=names,
+        name=np.array([row[0] for row in rows], np.int32),
+        start_ns=np.array([row[1] for row in rows], np.int64),
+        value=np.array([row[2] for row in rows], np.float64),
     )
 
 
@@ -148,7 +165,7 @@ def _cut(content: Any, kept: slice, samples: int) -> Any:
 def _begun_ns(path: Path) -> int:
     try:
         return int(json.loads(files.read_text(path / _WINDOW))) * 1_000_000
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, OverflowError):
         return 0
 
 
@@ -163,37 +180,3 @@ def _load(path: Path, pattern: str) -> dict[str, Any]:
             raise FormatError(file, "the file", "not a JSON object")
         return content
     return {}
-
-
-def _counters_only(counters: Counters) -> Events:
-    none64, none32 = np.zeros(0, np.int64), np.zeros(0, np.int32)
-    return Events(
-        base_ns=0,
-        names=[],
-        texts=[],
-        name=none32,
-        category=np.zeros(0, np.int8),
-        start_ns=none64,
-        dur_ns=none64,
-        pid=none64,
-        tid=none64,
-        sequence=none64,
-        forward_thread=none64,
-        correlation=none64,
-        device=none32,
-        stream=none64,
-        attributes=none32,
-        allocations=Allocations(
-            start_ns=none64,
-            bytes=none64,
-            address=none64,
-            device=none32,
-            pid=none64,
-            tid=none64,
-            allocated_bytes=none64,
-            reserved_bytes=none64,
-        ),
-        threads={},
-        skipped={},
-        counters=counters,
-    )

@@ -11,7 +11,7 @@ and what strobe puts beside them:
 graph_<n>.pb                          a graph that was compiled: see strobe.importers.anf
 dispatch_inputs.json, ..._calls.bin   calls in PyNative mode: see strobe.importers.pynative
 
-Only the first is needed. Times are of the wall clock; threads are not told.
+Only the first is needed. Times are of the wall clock; no threads are named.
 """
 
 from __future__ import annotations
@@ -30,11 +30,15 @@ import numpy as np
 
 from strobe.errors import FormatError
 from strobe.importers import anf, pynative
-from strobe.importers.events import Allocations, Events
+from strobe.importers.columns import AttributeTable, Blocks, Events, to_trace
+from strobe.model import attributes as keys
 from strobe.model.arrays import Float64, Int32, Int64
+from strobe.model.interning import Interner
 from strobe.model.tables import CATEGORIES
+from strobe.model.trace import Trace
 from strobe.store import files
 
+NAME = "mindspore"
 TIMES, DETAILS, INPUTS, MEMORY = (
     "cpu_op_execute_timestamp_*.txt",
     "cpu_op_detail_info_*.csv",
@@ -79,16 +83,22 @@ class _Trace:
     notes: list[str] = field(default_factory=list)
 
 
-def read(path: Path) -> Events:
+def sniff(path: Path, _head: bytes) -> bool:
+    """Say whether a path is such a directory, or the folder that it is in."""
+    return any(files.list_folder(folder, TIMES) for folder in (path, path / "FRAMEWORK"))
+
+
+def read(path: Path) -> Trace:
     """Return the operators and the memory of one directory; it may hold none.
 
-    A damaged row is left out and told of in the notes. Raises FormatError where nothing of the
+    A damaged row is left out, and the notes say so. Raises FormatError where nothing of the
     operators' times can be read.
     """
     trace = _Trace()
     _read_times(path, trace)
     types = _read_types(path, trace)
-    texts, attributes = _attributes(path, trace, types)
+    table = AttributeTable()
+    attributes_of = _describe(path, trace, types, table)
     names = sorted(set(types)) + sorted(set(scopes := _modules(trace.full_names)) - {*types, ""})
     places = {name: place for place, name in enumerate(names)} | {"": -1}
     kinds = [_COMMUNICATION if kind in _COLLECTIVES else _OPERATOR for kind in types]
@@ -99,28 +109,22 @@ def read(path: Path) -> Events:
         (trace.pid, number): f"{LANE} {number + 1}" if number else LANE
         for number in np.unique(lane).tolist()
     }
-    return Events(
-        base_ns=0,
+    events = Events(
         names=names,
-        texts=texts,
         name=np.array([places[kind] for kind in types], np.int32)[trace.which],
         category=np.array(kinds, np.int8)[trace.which],
         start_ns=trace.start_ns,
         dur_ns=trace.dur_ns,
         pid=np.full(rows, trace.pid, np.int64),
         tid=lane,
-        sequence=none,
-        forward_thread=none,
         correlation=none,
         device=none.astype(np.int32),
         stream=none,
-        attributes=attributes,
-        allocations=_read_memory(path, trace, lane),
-        threads=threads,
-        skipped={},
         module=np.array([places[scope] for scope in scopes], np.int32)[trace.which],
-        notes=tuple(trace.notes),
+        **table.columns(attributes_of),
     )
+    blocks = _read_memory(path, trace, lane)
+    return to_trace(events, blocks=blocks, threads=threads, notes=trace.notes)
 
 
 def _lines(path: Path, pattern: str) -> Iterator[tuple[Path, list[str]]]:
@@ -170,7 +174,7 @@ def _times(text: str) -> tuple[Int64, Float64] | None:
 
 def _read_types(path: Path, trace: _Trace) -> list[str]:
     """Return the type of each operator, by its name where the file of types does not have it."""
-    told: dict[str, str] = {}
+    type_of: dict[str, str] = {}
     for file, lines in _lines(path, DETAILS):
         # Before Python 3.11, csv refuses a file with a NUL in it.
         rows = csv.DictReader(line.replace("\0", "?") for line in lines)
@@ -178,18 +182,18 @@ def _read_types(path: Path, trace: _Trace) -> list[str]:
             trace.notes.append(f"{file.name} cannot be read: types are taken from names")
             continue
         for row in rows:
-            told[row["full_op_name"]] = row["op_type"] or ""
+            type_of[row["full_op_name"]] = row["op_type"] or ""
             if (row.get("pid") or "").isdigit():
                 trace.pid = int(row["pid"])
-    return [told.get(name) or _NUMBER.sub("", _last(name)) for name in trace.full_names]
+    return [type_of.get(name) or _NUMBER.sub("", _last(name)) for name in trace.full_names]
 
 
 def _last(full_name: str) -> str:
     return full_name.rpartition("/")[2]
 
 
-def _attributes(path: Path, trace: _Trace, types: list[str]) -> tuple[list[str], Int32]:
-    """Return attributes as JSON and the place of each row's among them."""
+def _describe(path: Path, trace: _Trace, types: list[str], table: AttributeTable) -> Int32:
+    """Add what is known of all rows, and return the number of each row's."""
     inputs, input_of = _read_inputs(path, trace)
     by_name = _phases(trace.full_names, types)
     phase_of: Sequence[str | None] = [by_name[each] for each in trace.which.tolist()]
@@ -197,27 +201,27 @@ def _attributes(path: Path, trace: _Trace, types: list[str]) -> tuple[list[str],
     if described:
         phase_of = pynative.phases(phase_of, call_of, described)
     graphs = _read_graphs(path, trace)
-    told_apart = (np.array(call_of, np.int64), _codes(phase_of)) if described else ()
-    first, places = _kinds(trace.which, input_of, *told_apart)
-    texts = []
+    more_keys = (np.array(call_of, np.int64), _codes(phase_of)) if described else ()
+    first, places = _kinds(trace.which, input_of, *more_keys)
+    numbers = []
     for row in first.tolist():
         operator, call, phase = trace.which[row], call_of[row], phase_of[row]
         name = trace.full_names[operator]
-        told = {"full_name": name} | _given(inputs[input_of[row]], graphs.get(name, {}))
+        known = {keys.FULL_NAME: name} | _given(inputs[input_of[row]], graphs.get(name, {}))
         if phase != pynative.BY_ORDER:
-            told["phase"] = phase
+            known[keys.PHASE] = phase
         if call >= 0:
-            told |= described[call].attributes()
+            known |= described[call].attributes()
         if types[operator] in _COLLECTIVES:
-            told |= _collective(types[operator], told)
-        texts.append(json.dumps(told, separators=(",", ":")))
-    return texts, places.astype(np.int32)
+            known |= _collective(types[operator], known)
+        numbers.append(table.add(known))
+    return np.array([*numbers, -1], np.int32)[places]
 
 
 def _codes(values: Sequence[str | None]) -> Int64:
     """Return a number for each value, the same for the same."""
-    known: dict[str | None, int] = {}
-    return np.array([known.setdefault(value, len(known)) for value in values], np.int64)
+    numbers = Interner[str | None]()
+    return np.array([numbers[value] for value in values], np.int64)
 
 
 def _kinds(*columns: Int32 | Int64) -> tuple[Int64, Int64]:
@@ -255,9 +259,9 @@ def _read_calls(
 def _read_inputs(path: Path, trace: _Trace) -> tuple[list[str], Int64]:
     """Return what operators are given, as MindSpore wrote it, and the place of each row's in that.
 
-    The last is "", for what it did not write. Inputs are told in the order of the launches, by the
-    last part of a name, which several operators may share: the n-th launch of that part is its n-th
-    line.
+    The last is "", for what it did not write. Inputs are listed in the order of the launches, by
+    the last part of a name, which several operators may share: the n-th launch of that part is its
+    n-th line.
     """
     lines = [line for _, each in _lines(path, INPUTS) for line in each if line]
     line_of = _codes(lines)
@@ -279,7 +283,7 @@ def _read_inputs(path: Path, trace: _Trace) -> tuple[list[str], Int64]:
     if damaged:
         trace.notes.append(f"{damaged} damaged lines of inputs are left out")
     if unclear:
-        trace.notes.append(f"shapes of {unclear} operators cannot be told apart")
+        trace.notes.append(f"shapes of {unclear} operators cannot be distinguished")
     return [*inputs, ""], np.append(line_of, len(inputs))[found]
 
 
@@ -290,37 +294,39 @@ def _nth(rows: Int64, lines: Int64) -> tuple[Int64, int]:
     line is of. A key of -1 is none.
     """
     size = max(rows.max(initial=-1), lines.max(initial=-1)) + 1
-    ran, told = np.bincount(rows, minlength=size), np.bincount(lines[lines >= 0], minlength=size)
-    clear = np.append(ran == told, False)
+    ran, listed = np.bincount(rows, minlength=size), np.bincount(lines[lines >= 0], minlength=size)
+    clear = np.append(ran == listed, False)
     by_key, launched = np.argsort(rows, kind="stable"), np.argsort(lines, kind="stable")
     found = np.full(len(rows), -1, np.int64)
     found[by_key[clear[rows[by_key]]]] = launched[clear[lines[launched]]]
-    return found, int(np.count_nonzero((ran != told) & (ran > 0) & (told > 0)))
+    return found, int(np.count_nonzero((ran != listed) & (ran > 0) & (listed > 0)))
 
 
 def _given(inputs: str, known: dict[str, Any]) -> dict[str, Any]:
-    """Return shapes, and what the graph tells if it is of the same number of inputs."""
-    told = {key: value for key, value in known.items() if key != "dtypes"}
+    """Return shapes, and what the graph knows of them if it has as many inputs."""
+    given = {key: value for key, value in known.items() if key != keys.DTYPES}
     if inputs:
-        told["shapes"] = [_shape(text.partition(":")[2]) for text in inputs.rstrip(";").split(";")]
-        if len(known.get("dtypes", [])) == len(told["shapes"]):
-            told["dtypes"] = known["dtypes"]
-    return told
+        given[keys.SHAPES] = [
+            _shape(text.partition(":")[2]) for text in inputs.rstrip(";").split(";")
+        ]
+        if len(known.get(keys.DTYPES, [])) == len(given[keys.SHAPES]):
+            given[keys.DTYPES] = known[keys.DTYPES]
+    return given
 
 
-def _collective(kind: str, told: dict[str, Any]) -> dict[str, Any]:
-    """Return what a collective tells: its kernel on a CPU is back when all is done."""
-    found: dict[str, Any] = {"collective": _COLLECTIVES[kind], "synchronous": True}
-    shapes, dtypes = told.get("shapes", []), told.get("dtypes", [])
+def _collective(kind: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the attributes of a collective: its kernel on a CPU returns when all is done."""
+    found: dict[str, Any] = {keys.COLLECTIVE: _COLLECTIVES[kind], keys.SYNCHRONOUS: True}
+    shapes, dtypes = given.get(keys.SHAPES, []), given.get(keys.DTYPES, [])
     pairs = [pair for pair in zip(shapes, dtypes, strict=False) if pair[1] in anf.SIZES]
     if pairs:
-        found["dtype"] = pairs[0][1]
-        found["bytes"] = sum(prod(shape) * anf.SIZES[dtype] for shape, dtype in pairs)
+        found[keys.DTYPE] = pairs[0][1]
+        found[keys.BYTES] = sum(prod(shape) * anf.SIZES[dtype] for shape, dtype in pairs)
     return found
 
 
 def _read_graphs(path: Path, trace: _Trace) -> dict[str, dict[str, Any]]:
-    """Return what graphs tell of operators by name, if it is the same in all that have the name.
+    """Return what graphs know of operators by name, if all that have the name agree.
 
     Operators that run by themselves have such names too, of one part: Default/BiasAdd-op0.
     """
@@ -333,11 +339,11 @@ def _read_graphs(path: Path, trace: _Trace) -> dict[str, dict[str, Any]]:
         except (FormatError, OSError) as error:
             trace.notes.append(str(error))
             continue
-        unclear |= {name for name, told in operators.items() if found.get(name, told) != told}
+        unclear |= {name for name, facts in operators.items() if found.get(name, facts) != facts}
         found |= operators
     return {
-        name: told
-        for name, told in found.items()
+        name: facts
+        for name, facts in found.items()
         if name not in unclear and not (alone and name.count("/") < 2)
     }
 
@@ -366,7 +372,7 @@ def _modules(full_names: list[str]) -> list[str]:
 
 
 def _phases(full_names: list[str], types: list[str]) -> list[str | None]:
-    """Return the phase of each operator as its name tells, None where it does not.
+    """Return the phase of each operator if its name implies one, else None.
 
     Names have scopes only in graph mode. One without a bare name among them is of that mode, where
     what is neither a gradient nor an optimizer's is of the forward.
@@ -391,7 +397,7 @@ def _phases(full_names: list[str], types: list[str]) -> list[str | None]:
 
 
 def _lanes(trace: _Trace) -> Int64:
-    """Return a lane for each row, such that none overlap: MindSpore tells no threads.
+    """Return a lane for each row, such that none overlap: MindSpore names no threads.
 
     The rounding of a duration may make it reach into the next one, and is taken back.
     """
@@ -412,8 +418,8 @@ def _lanes(trace: _Trace) -> Int64:
     return lane
 
 
-def _read_memory(path: Path, trace: _Trace, lane: Int64) -> Allocations:
-    """Return what changed of the memory in use; the blocks' addresses are not told.
+def _read_memory(path: Path, trace: _Trace, lane: Int64) -> Blocks:
+    """Return what changed of the memory in use; the blocks' addresses are unknown.
 
     MindSpore allocates what an operator needs before it launches it. So what was allocated while
     none ran is for the next one, if they ran one after the other. The file may begin with rows of
@@ -430,7 +436,7 @@ def _read_memory(path: Path, trace: _Trace, lane: Int64) -> Allocations:
     change = np.diff(rows[:, 1], prepend=0)
     rows, change = rows[change != 0], change[change != 0]
     none = np.full(len(rows), -1, np.int64)
-    return Allocations(
+    return Blocks(
         start_ns=rows[:, 0],
         bytes=change,
         address=none,

@@ -26,32 +26,45 @@ from strobe.errors import FormatError
 from strobe.importers._paddle_exchanges import NAME as EXCHANGE
 from strobe.importers._paddle_exchanges import describe, find_exchanges
 from strobe.importers._paddle_shapes import read_calls
-from strobe.importers.events import Events
-from strobe.importers.paddle_events import to_events
+from strobe.importers.paddle_events import to_trace
 from strobe.importers.paddle_trace import (
     EVENT_TYPES,
     DeviceEvents,
     HostEvents,
     MemoryEvents,
-    Trace,
+    PaddleTrace,
 )
 from strobe.importers.wire import Found, Kind, Ranges, WireFile
 from strobe.model.arrays import Int32, Int64
 from strobe.model.interning import Interner
+from strobe.model.trace import Trace
 
+NAME = "paddle"
+_HEAD = re.compile(rb"\n[\x01-\x14]\d+(\.\d+){0,3}\x10")
+"""The version, and then the index."""
 _MOST_TYPE = 1 << 20
 
 
-def read(path: Path) -> Events:
-    """Return the events of a file.
+def sniff(_path: Path, head: bytes) -> bool:
+    """Say whether a file that begins so is one of Paddle's."""
+    return _HEAD.match(head) is not None
+
+
+def read(path: Path) -> Trace:
+    """Return a file.
 
     Raises FormatError where it is damaged or no such file, OSError where it cannot be read.
     """
-    trace, exchanges = _with_exchanges(path, read_trace(path))
-    return to_events(trace, read_calls(path), exchanges)
+    return read_parsed(path, read_trace(path))
 
 
-def read_trace(path: Path) -> Trace:
+def read_parsed(path: Path, parsed: PaddleTrace) -> Trace:
+    """Return what read() does, of a file that read_trace() has parsed already."""
+    trace, exchanges = _with_exchanges(path, parsed)
+    return to_trace(trace, read_calls(path), exchanges)
+
+
+def read_trace(path: Path) -> PaddleTrace:
     """Return all that is in a file, as read() does."""
     file = WireFile(path)
     version, index, trees = file.columns(file.whole, [(1, "bytes"), (2, "varint"), (3, "count")])
@@ -65,7 +78,7 @@ def read_trace(path: Path) -> Trace:
     nodes = _find_nodes(file)
     host, inputs = _host(file, nodes, names)
     runtime = _runtime(file, nodes, names)
-    return Trace(
+    return PaddleTrace(
         version=text,
         span_index=int(index[0]),
         device=_device(file, nodes.calls.ranges, names, first=len(host.name)),
@@ -401,7 +414,7 @@ def _properties(file: WireFile) -> list[dict[str, Any]]:
     ]
 
 
-def _with_exchanges(path: Path, trace: Trace) -> tuple[Trace, list[dict[str, Any]]]:
+def _with_exchanges(path: Path, trace: PaddleTrace) -> tuple[PaddleTrace, list[dict[str, Any]]]:
     """Return a trace with what DataParallel exchanged as its last events, and their attributes."""
     host = trace.host
     rows, begin_ns = find_exchanges(host, trace.names)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -12,11 +11,15 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from strobe.importers import columns
 from strobe.importers._paddle_shapes import Calls, rows_of_calls
-from strobe.importers.events import Allocations, Events
-from strobe.importers.paddle_trace import EVENT_TYPES, MEMORY_TYPES, HostEvents, Trace
+from strobe.importers.columns import AttributeTable, Blocks, Events
+from strobe.importers.paddle_trace import EVENT_TYPES, MEMORY_TYPES, HostEvents, PaddleTrace
+from strobe.model import attributes as keys
 from strobe.model.arrays import Bool, Int8, Int32, Int64
+from strobe.model.paddle import PROCESS_USE, SYSTEM_USE
 from strobe.model.tables import CATEGORIES
+from strobe.model.trace import Trace
 
 _Number = TypeVar("_Number", np.int32, np.int64)
 _MOST_DEPTH = 100
@@ -57,41 +60,42 @@ _PLACE = re.compile(r"Place\((\w+)(?::(\d+))?\)")
 _PINNED = ("cpu", "gpu_pinned", "xpu_pinned")
 
 
-def to_events(
-    trace: Trace, calls: Calls | None = None, last: Sequence[Mapping[str, Any]] = ()
-) -> Events:
-    """Return a trace, and the shapes beside it, as the columns that all importers return.
+def to_trace(
+    trace: PaddleTrace, calls: Calls | None = None, last: Sequence[Mapping[str, Any]] = ()
+) -> Trace:
+    """Return a file of Paddle's, and the shapes beside it, as what all importers return.
 
     `last` are attributes of the last events of threads.
     """
     host, device = trace.host, trace.device
-    category, text_of, texts = _describe(trace)
-    for row, told in enumerate(last, len(host.name) - len(last)):
-        text_of[row] = len(texts)
-        texts.append(json.dumps({"type": "Communication", **told}))
+    table = AttributeTable()
+    category, attributes_of = _describe(trace, table)
+    for row, exchanged in enumerate(last, len(host.name) - len(last)):
+        attributes_of[row] = table.add({keys.TYPE: "Communication", **exchanged})
     if calls is not None:
-        text_of, texts = _with_shapes(trace, calls, text_of, texts)
-    none = np.broadcast_to(np.int64(-1), len(host.name) + len(device.name))
-    off_device, no_text = none[: len(host.name)], np.full(len(device.name), -1, np.int32)
+        _add_shapes(trace, calls, attributes_of, table)
+    off_device = np.full(len(host.name), -1, np.int64)
     start_ns = _both(host.start_ns, device.start_ns)
-    return Events(
-        base_ns=0,
+    events = Events(
         names=trace.names,
-        texts=texts,
         name=_both(host.name, device.name),
         category=category,
         start_ns=start_ns,
         dur_ns=_both(host.end_ns, device.end_ns) - start_ns,
         pid=_both(host.pid, device.device),
         tid=_both(host.tid, device.stream),
-        sequence=none,
-        forward_thread=none,
         correlation=_both(host.correlation, device.correlation),
         device=_both(off_device, device.device).astype(np.int32),
         stream=_both(off_device, device.stream),
-        attributes=_both(text_of, no_text),
-        allocations=_allocations(trace),
+        **table.columns(attributes_of),
+    )
+    info = trace.extra_info
+    used = {key: info[key] for key in (PROCESS_USE, SYSTEM_USE) if key in info}
+    return columns.to_trace(
+        events,
+        blocks=_blocks(trace),
         threads=_threads(trace),
+        metadata={"span_index": trace.span_index, **used},
         skipped=_skipped(trace),
         notes=() if calls is None else _notes(trace),
     )
@@ -101,49 +105,39 @@ def _both(host: NDArray[_Number], device: NDArray[_Number]) -> NDArray[_Number]:
     return np.concatenate([host, device]) if len(device) else host
 
 
-def _describe(trace: Trace) -> tuple[Int8, Int32, list[str]]:
+def _describe(trace: PaddleTrace, table: AttributeTable) -> tuple[Int8, Int32]:
     """Return category and attributes, by type and name; each pair of them is looked at once."""
     host, device = trace.host, trace.device
     key = _both(host.type, device.type) * (len(trace.names) + 1) + _both(host.name, device.name)
     distinct, place = _unique(key)
-    texts: dict[str, int] = {}
     categories, codes = [], []
     for one in distinct.tolist():
         number, name = divmod(one, len(trace.names) + 1)
         kind = EVENT_TYPES[number] if 0 <= number < len(EVENT_TYPES) else str(number)
         category, attributes = _meaning(kind, trace.names[name])
         categories.append(CATEGORIES.index(category))
-        codes.append(texts.setdefault(json.dumps(attributes), len(texts)))
-    text_of = np.array(codes, np.int32)[place][: len(host.name)]
+        codes.append(table.add(attributes))
+    attributes_of = np.array(codes, np.int32)[place]
     for row in _training_runs(trace).tolist():
-        told = {"type": "UserDefined", "ends": "step"}
-        text_of[row] = texts.setdefault(json.dumps(told), len(texts))
+        attributes_of[row] = table.add({keys.TYPE: "UserDefined", keys.ENDS: "step"})
     for phase, rows in _phases_of_programs(trace).items():
-        told = {"type": "Operator", "phase": phase}
-        text_of[rows] = texts.setdefault(json.dumps(told), len(texts))
-    known = [json.loads(text) for text in texts]
+        attributes_of[rows] = table.add({keys.TYPE: "Operator", keys.PHASE: phase})
     for row in np.flatnonzero(host.inputs >= 0).tolist():
-        told = {**known[text_of[row]], **_flat(trace.inputs[host.inputs[row]])}
-        text_of[row] = texts.setdefault(json.dumps(told), len(texts))
-    return np.array(categories, np.int8)[place], text_of, list(texts)
+        inputs = _flat(trace.inputs[host.inputs[row]])
+        attributes_of[row] = table.add({**table[attributes_of[row]], **inputs})
+    return np.array(categories, np.int8)[place], attributes_of
 
 
-def _with_shapes(
-    trace: Trace, calls: Calls, text_of: Int32, texts: list[str]
-) -> tuple[Int32, list[str]]:
-    """Return the attributes with what operators were called with; each pair is put together once.
-
-    `text_of` is written to.
-    """
+def _add_shapes(
+    trace: PaddleTrace, calls: Calls, attributes_of: Int32, table: AttributeTable
+) -> None:
+    """Add what operators were called with to their attributes; each pair is put together once."""
     rows, place = rows_of_calls(calls, trace.host, trace.names)
-    key = text_of[rows].astype(np.int64) * (len(calls.texts) + 1) + place
+    key = attributes_of[rows].astype(np.int64) * (len(calls.texts) + 1) + place
     distinct, where = np.unique(key, return_inverse=True)
-    codes = {text: code for code, text in enumerate(texts)}
     both = [divmod(one, len(calls.texts) + 1) for one in distinct.tolist()]
-    merged = (json.dumps({**json.loads(texts[base]), **calls.texts[call]}) for base, call in both)
-    found = np.array([codes.setdefault(text, len(codes)) for text in merged], np.int32)
-    text_of[rows] = found[where.reshape(-1)]
-    return text_of, list(codes)
+    found = [table.add({**table[base], **calls.texts[call]}) for base, call in both]
+    attributes_of[rows] = np.array(found, np.int32)[where.reshape(-1)]
 
 
 def _unique(key: Int64) -> tuple[Int64, Int64]:
@@ -156,25 +150,25 @@ def _unique(key: Int64) -> tuple[Int64, Int64]:
     return np.flatnonzero(present), (np.cumsum(present) - 1)[key]
 
 
-def _named(trace: Trace, holds: Callable[[str], Any]) -> Bool:
+def _named(trace: PaddleTrace, holds: Callable[[str], Any]) -> Bool:
     """Return which rows have a name for which it holds."""
     return np.array([bool(holds(name)) for name in trace.names] or [False])[trace.host.name]
 
 
-def _training_runs(trace: Trace) -> Int64:
+def _training_runs(trace: PaddleTrace) -> Int64:
     """Return the rows of the runs of static programs in which parameters were updated."""
     runs = np.flatnonzero(_named(trace, lambda name: name == _RUN))
     return runs[_first_inside(trace, runs, _named(trace, _OPTIMIZER.fullmatch)) < _NEVER]
 
 
-def _first_inside(trace: Trace, runs: Int64, chosen: Bool) -> Int64:
+def _first_inside(trace: PaddleTrace, runs: Int64, chosen: Bool) -> Int64:
     """Return when the first of the chosen events began in each run, on any thread."""
     begins = np.append(np.sort(trace.host.start_ns[chosen]), _NEVER)
     first = begins[np.searchsorted(begins, trace.host.start_ns[runs])]
     return np.where(first <= trace.host.end_ns[runs], first, _NEVER)
 
 
-def _phases_of_programs(trace: Trace) -> dict[str, Int64]:
+def _phases_of_programs(trace: PaddleTrace) -> dict[str, Int64]:
     """Return the rows of the operators of programs whose phase their names do not tell.
 
     In a program with its own backward it is forward until that begins; what was compiled from
@@ -183,7 +177,7 @@ def _phases_of_programs(trace: Trace) -> dict[str, Int64]:
     host = trace.host
     runs = np.flatnonzero(_named(trace, lambda name: name in (_RUN, _COMPILED_RUN)))
     runs = runs[np.argsort(host.start_ns[runs], kind="stable")]
-    plain = _named(trace, lambda name: name.startswith(_PROGRAM) and not _tells(name))
+    plain = _named(trace, lambda name: name.startswith(_PROGRAM) and not _names_its_phase(name))
     rows = np.flatnonzero(plain & (host.type == EVENT_TYPES.index("Operator")))
     if not len(runs) or not len(rows):
         return {}
@@ -196,7 +190,7 @@ def _phases_of_programs(trace: Trace) -> dict[str, Int64]:
     return {"forward": rows[is_forward], "backward": rows[backward[of_run]]}
 
 
-def _tells(name: str) -> bool:
+def _names_its_phase(name: str) -> bool:
     return bool(_BACKWARD.fullmatch(name) or _OPTIMIZER.fullmatch(name))
 
 
@@ -220,21 +214,21 @@ def _flat(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _meaning(kind: str, name: str) -> tuple[str, dict[str, Any]]:
-    """Return the category, and the attributes: Paddle's type, and the phase if it tells one."""
-    attributes: dict[str, Any] = {"type": kind}
+    """Return the category, and the attributes: Paddle's type, and the phase if it names one."""
+    attributes: dict[str, Any] = {keys.TYPE: kind}
     step = _STEP.fullmatch(name) if kind == "ProfileStep" else None
     if step:
-        attributes["step_num"] = int(step[1])
+        attributes[keys.STEP] = int(step[1])
     if kind in _PHASE:
-        attributes["phase"] = _PHASE[kind]
+        attributes[keys.PHASE] = _PHASE[kind]
     elif kind == "Operator" and _OPTIMIZER.fullmatch(name):
-        attributes["phase"] = "optimizer"
+        attributes[keys.PHASE] = "optimizer"
     if kind in ("Operator", "OperatorInner", "UserDefined") and _BACKWARD.fullmatch(name):
         return "backward", attributes
     return _CATEGORY.get(kind, _OTHER), attributes
 
 
-def _allocations(trace: Trace) -> Allocations:
+def _blocks(trace: PaddleTrace) -> Blocks:
     """Return what operators allocated and freed; what the allocator itself reserves is beside.
 
     Of the host's memory Paddle reserves none, and the figure that it writes means nothing.
@@ -243,7 +237,7 @@ def _allocations(trace: Trace) -> Allocations:
     chosen = np.flatnonzero(memory.type <= MEMORY_TYPES.index("Free"))
     devices = np.array([_device_of(name) for name in trace.names] or [-1], np.int32)
     device = devices[memory.place[chosen]]
-    return Allocations(
+    return Blocks(
         start_ns=memory.time_ns[chosen],
         bytes=memory.bytes[chosen],
         address=memory.address[chosen],
@@ -255,19 +249,6 @@ def _allocations(trace: Trace) -> Allocations:
     )
 
 
-def held_before(trace: Trace) -> dict[int, dict[int, int]]:
-    """Return the bytes that each process had in use before its first event: pid, device, bytes."""
-    told = _allocations(trace)
-    order = np.argsort(told.start_ns, kind="stable")
-    whose = np.stack([told.pid[order], told.device[order]])
-    first = order[np.unique(whose, axis=1, return_index=True)[1]]
-    found: dict[int, dict[int, int]] = {}
-    for row in first.tolist():
-        level = int(told.allocated_bytes[row] - told.bytes[row])
-        found.setdefault(int(told.pid[row]), {})[int(told.device[row])] = max(0, level)
-    return found
-
-
 def _device_of(place: str) -> int:
     """Return the number in `Place(gpu:0)`, -1 for the host."""
     match = _PLACE.fullmatch(place)
@@ -276,13 +257,13 @@ def _device_of(place: str) -> int:
     return int(match[2] or 0)
 
 
-def _threads(trace: Trace) -> dict[tuple[int, int], str]:
+def _threads(trace: PaddleTrace) -> dict[tuple[int, int], str]:
     pids = trace.host.pid
     pid = int(pids[0]) if len(pids) else -1
     return {(pid, int(key)): name for key, name in trace.extra_info.items() if key.isdigit()}
 
 
-def _notes(trace: Trace) -> tuple[str, ...]:
+def _notes(trace: PaddleTrace) -> tuple[str, ...]:
     """Return what the shapes lack."""
     found = ["Paddle does not tell the dtypes of what operators are given"]
     if any(name.startswith(_PROGRAM) for name in trace.names):
@@ -290,6 +271,8 @@ def _notes(trace: Trace) -> tuple[str, ...]:
     return ("; ".join(found),)
 
 
-def _skipped(trace: Trace) -> dict[str, int]:
-    kinds = [f"memory type {kind}" for kind in trace.memory.type[trace.memory.type > 1].tolist()]
+def _skipped(trace: PaddleTrace) -> dict[str, int]:
+    numbers = trace.memory.type[trace.memory.type > MEMORY_TYPES.index("Free")].tolist()
+    known = dict(enumerate(MEMORY_TYPES))
+    kinds = [known.get(number, f"memory type {number}") for number in numbers]
     return dict(Counter(kinds))

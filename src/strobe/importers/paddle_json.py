@@ -26,23 +26,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strobe.errors import FormatError
-from strobe.importers.events import Events
-from strobe.importers.json_rows import Batch, JsonFile, Meanings, Some, read_string
-from strobe.importers.paddle_events import to_events
+from strobe.importers.json_rows import (
+    Batch,
+    JsonFile,
+    Meanings,
+    Some,
+    open_json,
+    read_string,
+)
+from strobe.importers.paddle_events import to_trace
 from strobe.importers.paddle_trace import (
     EVENT_TYPES,
     MEMORY_TYPES,
     DeviceEvents,
     HostEvents,
     MemoryEvents,
-    Trace,
+    PaddleTrace,
 )
 from strobe.importers.wire import Ranges
 from strobe.model.arrays import Bool, Int32, Int64
+from strobe.model.interning import Interner
 from strobe.model.nesting import nest
-from strobe.store import files
+from strobe.model.trace import Trace
 
-_HEAD_BYTES = 4096
+NAME = "paddle_json"
+_HEAD = re.compile(rb'"schemaVersion"\s*:\s*"|"span_ind(ex|x)"\s*:')
+"""Its version is a text, or its index tells."""
 _FINE_NS = 4_000_000_000
 """Up to here a float of 32 bits tells microseconds to a quarter."""
 _THREAD = re.compile(r"(-?\d{1,18})(?:\(.*\))?")
@@ -92,32 +101,36 @@ class _Head(msgspec.Struct, kw_only=True):
     ExtraInfo: dict[str, str] = {}
 
 
-def sniff(path: Path) -> bool:
-    """Say whether a file is JSON."""
-    with files.open_regular(path) as file:
-        return file.read(_HEAD_BYTES).lstrip().startswith(b"{")
+def sniff(_path: Path, head: bytes) -> bool:
+    """Say whether a file that begins so is one of Paddle's."""
+    return head.lstrip()[:1] == b"{" and _HEAD.search(head) is not None
 
 
-def read(path: Path) -> Events:
-    """Return the events of a file; raises FormatError, OSError."""
-    return to_events(read_trace(path))
+def read(path: Path) -> Trace:
+    """Return a file; raises FormatError, OSError."""
+    return read_parsed(path, read_trace(path))
 
 
-def read_trace(path: Path) -> Trace:
+def read_parsed(_path: Path, parsed: PaddleTrace) -> Trace:
+    """Return what read() does, of a file that read_trace() has parsed already."""
+    return to_trace(parsed)
+
+
+def read_trace(path: Path) -> PaddleTrace:
     """Return all that is in a file.
 
     Raises FormatError where it is damaged or no such file, OSError where it cannot be read.
     """
     try:
-        with files.open_regular(path) as stream:
-            return _read(JsonFile(path, stream))
+        with open_json(path) as file:
+            return _read(file)
     except msgspec.MsgspecError as error:
         raise FormatError(path, "content", f"no trace of Paddle's ({error})") from None
     except (OverflowError, ValueError) as error:
         raise FormatError(path, "content", f"a value that cannot be ({error})") from None
 
 
-def _read(file: JsonFile) -> Trace:
+def _read(file: JsonFile) -> PaddleTrace:
     reader = _Reader(file)
     wanted = _Head.__struct_fields__
     for batch in file.batches("traceEvents", head=wanted, outer=_EVENT, inner=_ARGUMENTS):
@@ -130,13 +143,6 @@ def _read(file: JsonFile) -> Trace:
     return reader.trace(head)
 
 
-class _Texts(dict[Any, int]):
-    """Distinct values in the order of their first use."""
-
-    def number(self, value: Any) -> int:
-        return self.setdefault(value, len(self))
-
-
 _Columns = dict[str, NDArray[Any]]
 
 
@@ -146,13 +152,13 @@ class _Reader:
     def __init__(self, file: JsonFile) -> None:
         self._file = file
         self._parts: dict[str, list[_Columns]] = defaultdict(list)
-        self._names, self._values = _Texts(), _Texts()
+        self._names, self._values = Interner[str](), Interner[bytes]()
         phases = {"X": _LASTING, "i": _INSTANT}
         self._phase = Meanings(file, lambda text: phases.get(read_string(text), -1))
         self._kind = Meanings(file, lambda text: _KINDS.get(read_string(text), -1))
-        self._name = Meanings(file, lambda text: self._names.number(read_string(b'"%b"' % text)))
-        self._text = Meanings(file, lambda text: self._names.number(read_string(text)))
-        self._value = Meanings(file, self._values.number)
+        self._name = Meanings(file, lambda text: self._names[read_string(b'"%b"' % text)])
+        self._text = Meanings(file, lambda text: self._names[read_string(text)])
+        self._value = Meanings(file, self._values.__getitem__)
         self._thread = Meanings(file, lambda text: _thread(_plain(text)))
         self._address = Meanings(file, lambda text: _address(_plain(text)))
 
@@ -230,7 +236,7 @@ class _Reader:
             **{name: self._file.numbers(some[f"args.{name}"]) for name in _MEMORY},
         }
 
-    def trace(self, head: _Head) -> Trace:
+    def trace(self, head: _Head) -> PaddleTrace:
         """Return all that was taken."""
         host, device, memory = (self._joined(sort) for sort in ("host", "device", "memory"))
         calls = host["kind"] == _RUNTIME
@@ -241,7 +247,7 @@ class _Reader:
         inputs, place = self._inputs(host)
         events = _host_events(host, clock, place)
         index = head.span_index if head.span_index is not None else head.span_indx
-        return Trace(
+        return PaddleTrace(
             version=head.schemaVersion,
             span_index=int(index or 0),
             device=_device_events(device, clock, events),

@@ -82,7 +82,7 @@ class MemoryEvents:
 
 
 @dataclass(frozen=True)
-class Trace:
+class PaddleTrace:
     """All that a file holds."""
 
     version: str

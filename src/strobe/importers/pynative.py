@@ -23,7 +23,7 @@ from strobe.store import files
 
 KINDS, CALLS = "dispatch_inputs.json", "dispatch_calls.bin"
 BY_ORDER = ""
-"""A phase that strobe.analysis.phases derives: of a call neither of a backward nor an optimizer."""
+"""A phase that strobe.assemble.phases derives: of a call neither of a backward nor an optimizer."""
 
 # What names of functions and of kernels have more: Muls, SumExt, BatchMatMul, ReduceSum.
 _VARIANT = re.compile(r"^(Reduce|Batch(?=MatMul))|(Ext|TensorScalar|Scalar|(?<=[a-z])s)$")

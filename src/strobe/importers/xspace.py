@@ -13,7 +13,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,16 +24,24 @@ import numpy as np
 
 from strobe.errors import FormatError
 from strobe.importers import hlo
-from strobe.importers.events import Allocations, Events
+from strobe.importers.columns import Events, to_trace
 from strobe.importers.wire import Kind, Ranges, WireFile
 from strobe.model.arrays import Bool, Int8, Int32, Int64
+from strobe.model.attributes import PHASE, WAITED, WITH_COLUMNS, Attributes
+from strobe.model.collectives import XLA
+from strobe.model.interning import Interner
 from strobe.model.tables import CATEGORIES
+from strobe.model.trace import Trace, attribute_columns
 
 _OPERATOR, _ANNOTATION, _KERNEL, _COPY, _RUNTIME, _COMPILE = (
     CATEGORIES.index(name)
     for name in ("operator", "annotation", "kernel", "copy", "runtime", "compile")
 )
 _UNKNOWN, _LEFT_OUT = -1, -2
+
+NAME = "xspace"
+_HEAD = re.compile(rb"\n.{1,12}\x12.{1,2}(/host:|/device:|Task Environment)", re.DOTALL)
+"""The first plane, by its name."""
 
 _HOST = "/host:CPU"
 _PROGRAMS = "/host:metadata"
@@ -64,10 +73,6 @@ _encode = msgspec.json.Encoder().encode
 _EVENTS_AT_ONCE = 1 << 18
 _MADE = -2
 _WAITING = re.compile(r"Wait: pending_threads|Wait for rendezvous")
-_EXCHANGING = re.compile(
-    r"(all-reduce|all-gather|reduce-scatter|(ragged-)?all-to-all|collective-(permute|broadcast))"
-    r"(-start)?(-done)?(\.\d+)*$"
-)
 _ASKED = re.compile(r"CommonPjRtLoadedExecutable::ExecutePrepare$")
 _ENDED = re.compile(r"ThunkExecutor::Execute \(wait for completion\)$")
 """Each once for a program that a CPU runs: where it is handed over, and when it has run."""
@@ -89,8 +94,13 @@ def thread_number(line: Int64) -> Int64:
     return number
 
 
-def read(path: Path, *, shapes: bool = True) -> Events:
-    """Return the events of a trace, by line; operators with `shapes`, where the trace has programs.
+def sniff(_path: Path, head: bytes) -> bool:
+    """Say whether a file that begins so is such a trace."""
+    return _HEAD.match(head) is not None
+
+
+def read(path: Path, *, shapes: bool = True) -> Trace:
+    """Return a trace, by line; operators with `shapes`, where the trace has programs.
 
     Raises FormatError where the file is damaged or no such trace, OSError where it cannot be read.
     """
@@ -103,7 +113,7 @@ def read(path: Path, *, shapes: bool = True) -> Events:
     names = file.texts(name)
     for row in sorted(range(len(names)), key=lambda row: names[row] != _PROGRAMS):
         reader.add(names[row], planes[row : row + 1])
-    return reader.events()
+    return reader.trace()
 
 
 @dataclass(frozen=True)
@@ -129,10 +139,11 @@ class _Reader:
     def __init__(self, file: WireFile, *, shapes: bool) -> None:
         self._file = file
         self._shapes = shapes
-        self._names: dict[str, int] = {}
-        self._texts: dict[str, int] = {}
+        self._names, self._texts = Interner[str](), Interner[str]()
+        self._told: list[dict[str, Any]] = []  # what each text tells that code reads
         # Made of two: each of its own, and numbered from _MADE down until the others are complete.
         self._made: list[str] = []
+        self._made_told: list[dict[str, Any]] = []
         self._operators: dict[tuple[int, str], hlo.Operator] = {}
         self._columns: list[dict[str, Any]] = []
         self._threads: dict[tuple[int, int], str] = {}
@@ -194,7 +205,7 @@ class _Reader:
         number, metadata = file.columns(entries, [(1, "varint"), (2, "bytes")])
         (name,) = file.columns(metadata.or_empty(), [(2, "bytes")])
         names = file.texts(name)
-        codes = [self._names.setdefault(text, len(self._names)) for text in names]
+        codes = [self._names[text] for text in names]
         order = np.argsort(number, kind="stable")
         return _Plane(
             pid=_whole(own.get("process_id")),
@@ -275,12 +286,18 @@ class _Reader:
             length.sum()
         )
         values = iter(stats.named(self._file, plane.stats, kept[rows]))
-        found = (_encode(dict(islice(values, count))).decode() for count in length.tolist())
-        texts = np.array(
-            [self._texts.setdefault(text, len(self._texts)) for text in found], np.int32
-        )
+        found = (dict(islice(values, count)) for count in length.tolist())
+        texts = np.array([self._number(told) for told in found], np.int32)
         codes[event[first]] = texts[inverse.reshape(-1)]
         return self._with_operators(plane, stats, place, codes) if self._operators else codes
+
+    def _number(self, told: dict[str, Any]) -> int:
+        """Return the place of attributes among the texts."""
+        text = _encode(told).decode()
+        code = self._texts[text]
+        if code == len(self._told):
+            self._told.append({key: told[key] for key in WITH_COLUMNS if key in told})
+        return code
 
     def _with_operators(self, plane: _Plane, stats: _Stats, place: Int64, codes: Int32) -> Int32:
         """Add what the compiled program says of each operator."""
@@ -292,31 +309,31 @@ class _Reader:
         operator = number.reshape(-1) * len(plane.names) + place[event]
         told, which = np.unique(operator, return_inverse=True)
         added = [self._added(plane, distinct, each) for each in told.tolist()]
-        says: Bool = np.array([bool(text) for text in added] or [False])
+        says: Bool = np.array([bool(phase or text) for phase, text in added] or [False])
         event, which = event[says[which.reshape(-1)]], which.reshape(-1)[says[which.reshape(-1)]]
         pairs, inverse = np.unique(which * len(self._texts) + codes[event], return_inverse=True)
         known = list(self._texts)
         extra, base = np.divmod(pairs, max(1, len(self._texts)))
         first = _MADE - len(self._made)
-        self._made += [
-            f"{known[code][:-1]},{added[more]}}}"
-            for code, more in zip(base.tolist(), extra.tolist(), strict=True)
-        ]
+        for code, more in zip(base.tolist(), extra.tolist(), strict=True):
+            phase, text = added[more]
+            self._made.append(f"{known[code][:-1]},{text}}}" if text else known[code])
+            self._made_told.append({**self._told[code], **({PHASE: phase} if phase else {})})
         codes[event] = first - inverse.reshape(-1).astype(np.int32)
         return codes
 
-    def _added(self, plane: _Plane, programs: Int64, operator: int) -> str:
-        """Return what a program says of an operator, by the number of both."""
+    def _added(self, plane: _Plane, programs: Int64, operator: int) -> tuple[str | None, str]:
+        """Return what a program says of an operator, by the number of both: phase, and text."""
         number, place = divmod(operator, len(plane.names))
         told = self._operators.get((int(programs[number]), plane.names[place]))
         if told is None:
-            return ""
-        return told.whole if self._shapes else told.plain
+            return None, ""
+        return told.phase, told.whole if self._shapes else told.plain
 
     def _note_waits(self, parts: list[dict[str, Any]]) -> None:
         """Add to the collectives of a line how long they waited for other devices."""
-        waits = self._named_like(_WAITING, parts)
-        exchanges = self._named_like(_EXCHANGING, parts)
+        waits = self._named_like(_WAITING.match, parts)
+        exchanges = self._named_like(XLA.fullmatch, parts)
         if not len(exchanges):
             return
         start_ns, dur_ns = (
@@ -337,13 +354,15 @@ class _Reader:
             at = row - (int(ends[which - 1]) if which else 0)
             code = int(codes[at])
             before = known[code] if code >= 0 else self._made[_MADE - code] if code < -1 else "{}"
+            told = self._made_told[_MADE - code] if code < -1 else {}
             comma = "," if len(before) > 2 else ""
             codes[at] = _MADE - len(self._made)
-            self._made.append(f'{before[:-1]}{comma}"rendezvous_wait_ns":{wait_ns}}}')
+            self._made.append(f'{before[:-1]}{comma}"{WAITED}":{wait_ns}}}')
+            self._made_told.append(self._told[code] if code >= 0 else told)
 
-    def _named_like(self, pattern: re.Pattern[str], parts: list[dict[str, Any]]) -> Int64:
+    def _named_like(self, matches: Callable[[str], object], parts: list[dict[str, Any]]) -> Int64:
         """Return the rows of these parts whose names match."""
-        chosen = np.array([bool(pattern.match(name)) for name in self._names])
+        chosen = np.array([bool(matches(name)) for name in self._names])
         return np.flatnonzero(chosen[np.concatenate([part["name"] for part in parts])])
 
     def _says_name(self, plane: _Plane, stats: _Stats, place: Int64) -> Bool:
@@ -357,32 +376,28 @@ class _Reader:
         says: Bool = operator & same & (numbers[order][found] == stats.value)
         return says
 
-    def events(self) -> Events:
+    def trace(self) -> Trace:
         """All that was added."""
         parts = self._columns or [_nothing()]
         columns: dict[str, Any] = {
             name: np.concatenate([part[name] for part in parts]) for name in parts[0]
         }
-        count = len(columns["name"])
         codes = columns["attributes"]
         columns["attributes"] = np.where(codes > _MADE, codes, len(self._texts) + _MADE - codes)
-        absent = np.broadcast_to(np.int64(-1), count)
-        return Events(
-            base_ns=self._base_ns,
-            names=list(self._names),
-            texts=[*self._texts, *self._made],
-            sequence=absent,
-            forward_thread=absent,
-            allocations=_no_allocations(),
+        told = attribute_columns([*self._told, *self._made_told], columns["attributes"])
+        texts = Attributes([*self._texts, *self._made])
+        events = Events(names=list(self._names), texts=texts, **columns, **told)
+        return to_trace(
+            events,
             threads=self._threads,
-            skipped=dict(self._skipped),
+            base_ns=max(0, self._base_ns),
+            skipped=self._skipped,
             notes=self._note_unended(parts),
-            **columns,
         )
 
     def _note_unended(self, parts: list[dict[str, Any]]) -> tuple[str, ...]:
         """Tell of programs on a CPU whose operators are not all there: they ran beyond the end."""
-        asked, ended = (len(self._named_like(name, parts)) for name in (_ASKED, _ENDED))
+        asked, ended = (len(self._named_like(name.match, parts)) for name in (_ASKED, _ENDED))
         if ended >= asked or any((part["device"] >= 0).any() for part in parts):
             return ()
         return (
@@ -527,8 +542,3 @@ def _nothing() -> dict[str, Any]:
     types = {"name": np.int32, "category": np.int8, "device": np.int32, "attributes": np.int32}
     times = ("start_ns", "dur_ns", "pid", "tid", "correlation", "stream")
     return {name: np.empty(0, types.get(name, np.int64)) for name in (*types, *times)}
-
-
-def _no_allocations() -> Allocations:
-    columns: Any = {part.name: np.empty(0, np.int64) for part in fields(Allocations)}
-    return Allocations(**{**columns, "device": np.empty(0, np.int32)})

@@ -12,3 +12,6 @@ FETCH = "\x00strobe fetch"
 
 OUT_OF_MEMORY = "out of memory"
 """An error told so; this one is an instant like the user's."""
+
+STEP = "step"
+"""A program that marks no steps has those of its spans with this name, which are the user's too."""

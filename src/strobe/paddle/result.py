@@ -17,7 +17,7 @@ from strobe.paddle.trace_files import is_path, write_trace
 from strobe.session.paddle import read_trace, recording_of, trace_of
 
 if TYPE_CHECKING:
-    from strobe.importers.paddle_trace import Trace
+    from strobe.importers.paddle_trace import PaddleTrace
     from strobe.session.paddle import PaddleTables
     from strobe.session.recording import Recording
 
@@ -40,7 +40,11 @@ class ProfilerResult:
     """The events of a file or of a round, as Paddle's own result has them, and as tables."""
 
     def __init__(
-        self, trace: Trace | None, *, path: Path | None = None, recording: Recording | None = None
+        self,
+        trace: PaddleTrace | None,
+        *,
+        path: Path | None = None,
+        recording: Recording | None = None,
     ) -> None:
         self._read = trace
         self._path = path
@@ -52,7 +56,7 @@ class ProfilerResult:
         return cls(None, recording=recording)
 
     @cached_property
-    def _trace(self) -> Trace:
+    def _trace(self) -> PaddleTrace:
         return self._read if self._read is not None else trace_of(self.recording)
 
     @cached_property
@@ -146,7 +150,7 @@ _LISTS = ("children_node", "runtime_node", "device_node", "mem_node")
 class _Trees:
     """Who is in whom, as sorted columns: what is in a row is a slice of these."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: PaddleTrace) -> None:
         import numpy as np
 
         self._trace = trace

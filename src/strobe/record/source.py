@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from strobe.store import places
+from strobe.store.places import CACHE_VARIABLE as CACHE_VARIABLE
+from strobe.store.places import cache_folder as cache_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +101,7 @@ def announce_trace(
     """Tell the finalizer of a trace in the log that a framework's own profiler wrote.
 
     Arguments:
-        reader: the importer that reads it (strobe.finalize.foreign.READERS).
+        reader: the importer that reads it, by its name or as finalize/foreign.py has it.
         anchor_name: of the marks in it that lay its clock beside ours, half of them of its start
             and half of its end.
         anchors: for each mark, a time of the recorder's clock before and after it began.

@@ -9,6 +9,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from strobe._version import __version__
+from strobe.model.interning import Interner
 from strobe.reports.numbers import format_ns
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def collapsed(flame: Flame, title: str) -> str:  # noqa: ARG001
 
 def speedscope(flame: Flame, title: str) -> str:
     """Return a file of speedscope: a profile per thread, whose weights are nanoseconds."""
-    frames: dict[tuple[str, str | None], int] = {}
+    frames = Interner[tuple[str, str | None]]()
     profiles: dict[int, dict[str, Any]] = {}
     stacks: list[list[int]] = []
     threads: list[int] = []
@@ -48,7 +49,7 @@ def speedscope(flame: Flame, title: str) -> str:
             # What only the thread itself took has no frame.
             continue
         key = (row["name"], row["where"])
-        frame = frames.setdefault(key, len(frames))
+        frame = frames[key]
         threads.append(threads[row["parent"]])
         stacks.append([*stacks[row["parent"]], frame])
         if row["self_ns"]:
@@ -69,17 +70,14 @@ def speedscope(flame: Flame, title: str) -> str:
 def page(flame: Flame, title: str) -> str:
     """Return an HTML page that holds the graph and all that draws it."""
     columns = flame.nodes.select("parent", "name", "where", "kind", "self_ns", "calls")
-    texts: dict[str | None, int] = {}
+    texts = Interner[str | None]()
     content = {
         "title": title,
         "source": _SOURCES[flame.source],
         "unit": "samples" if flame.source == "samples" else "calls",
         "total": format_ns(flame.total_ns),
         "parent": [-1 if row is None else row for row in columns["parent"]],
-        **{
-            name: [texts.setdefault(text, len(texts)) for text in columns[name]]
-            for name in ("name", "where", "kind")
-        },
+        **{name: [texts[text] for text in columns[name]] for name in ("name", "where", "kind")},
         "self_ns": columns["self_ns"].to_list(),
         "calls": columns["calls"].to_list(),
     }

@@ -14,10 +14,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from strobe.analysis.memory import curve
+from strobe.analysis.memory import curve, held_at_peak, memory_timeline
+from strobe.analysis.metadata import read_metadata, read_number
 from strobe.model.marks import OUT_OF_MEMORY
 from strobe.reports.numbers import format_bytes, format_count, format_ns, format_share
 from strobe.reports.text import new_table, printable
+from strobe.store.tables import Tables
 
 _BARS = "_▁▂▃▄▅▆▇█"
 _WIDEST, _OWNERS_WIDTH = 100, 16
@@ -26,7 +28,7 @@ _OF_PROCESS = ("process resident bytes", "process unique bytes", "python traced 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Memory:
+class _Memory:
     """What is known of a recording's memory, as tables."""
 
     start_ns: int
@@ -38,15 +40,28 @@ class Memory:
     instants: pl.DataFrame
 
 
-def memory_text(memory: Memory, *, top: int, width: int | None) -> str:
-    """Return all of it as text."""
+def memory_text(tables: Tables, *, top: int = 15, width: int | None = None) -> str:
+    """Return memory over time, the most of it, and who held it then."""
     console = Console(width=width, file=io.StringIO(), highlight=False)
     with console.capture() as captured:
-        _print(memory, top, console)
+        _print(_gather(tables), top, console)
     return captured.get() or "no memory here: record with profile_memory=True\n"
 
 
-def _print(memory: Memory, top: int, console: Console) -> None:
+def _gather(tables: Tables) -> _Memory:
+    metadata, timeline = read_metadata(tables), memory_timeline(tables)
+    return _Memory(
+        start_ns=read_number(metadata, "start_ns") or 0,
+        end_ns=read_number(metadata, "end_ns") or 0,
+        timeline=timeline,
+        held=held_at_peak(timeline),
+        counters=tables.counters().collect(),
+        lines=tables.memory_lines().collect(),
+        instants=tables.instants().collect(),
+    )
+
+
+def _print(memory: _Memory, top: int, console: Console) -> None:
     for row in memory.instants.filter(pl.col("name") == OUT_OF_MEMORY).iter_rows(named=True):
         _print_end(console, format_ns(row["start_ns"] - memory.start_ns), row["attributes"])
     for (pid, name), values in memory.counters.sort("start_ns").group_by(
@@ -88,7 +103,7 @@ def _print_end(console: Console, at: str, attributes: str) -> None:
 
 
 def _print_curve(
-    memory: Memory, console: Console, title: str, values: pl.DataFrame, column: str
+    memory: _Memory, console: Console, title: str, values: pl.DataFrame, column: str
 ) -> None:
     parts = max(10, min(_WIDEST, console.width - 4))
     most = int(values[column].to_numpy().max())
@@ -101,7 +116,7 @@ def _print_curve(
     console.print(f"  each column: the most in {each}; full height: {most_text}", markup=False)
 
 
-def _curve(memory: Memory, rows: pl.DataFrame, column: str, parts: int) -> list[float | None]:
+def _curve(memory: _Memory, rows: pl.DataFrame, column: str, parts: int) -> list[float | None]:
     times, values = rows["start_ns"].to_numpy(), rows[column].cast(pl.Float64).to_numpy()
     return curve(times, values, memory.start_ns, memory.end_ns, parts)
 
@@ -115,7 +130,7 @@ def _bars(values: Sequence[float | None]) -> str:
 
 
 def _held_table(
-    memory: Memory, timeline: pl.DataFrame, held: pl.DataFrame, where: str, top: int
+    memory: _Memory, timeline: pl.DataFrame, held: pl.DataFrame, where: str, top: int
 ) -> Table:
     keys = [key for key in ("module", "function") if held[key].null_count() < held.height]
     table = new_table(
@@ -150,7 +165,7 @@ def _without_folder(function: str) -> str:
     return re.sub(r" \(.*[/\\]", " (", function)
 
 
-def _lines_table(memory: Memory, lines: pl.DataFrame, moment: str, top: int) -> Table:
+def _lines_table(memory: _Memory, lines: pl.DataFrame, moment: str, top: int) -> Table:
     first = lines.row(0, named=True)
     title = f"lines of Python, at {moment} ({format_ns(first['start_ns'] - memory.start_ns)})"
     table = new_table(title, "line", "blocks", "bytes", "share", "over time")

@@ -3,14 +3,11 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -65,7 +62,7 @@ def sort_operators(operators: pl.DataFrame, sort: str) -> pl.DataFrame:
 
 
 def operator_table(operators: pl.DataFrame, top: int, width: int) -> Table:
-    """Return the first `top` rows of the operator table (Recording.operators), `width` wide."""
+    """Return the first `top` operators (analysis.operators.operators), `width` wide."""
     rows = list(operators.head(top).iter_rows(named=True))
     keys = [name for name in ("thread", "step", "module") if name in operators.columns]
     taken = _NARROWEST_NAME
@@ -87,7 +84,7 @@ def operator_table(operators: pl.DataFrame, top: int, width: int) -> Table:
 
 
 def functions_table(functions: pl.DataFrame, top: int, width: int) -> Table:
-    """Return the first `top` of Python's functions (Recording.functions), `width` wide."""
+    """Return the first `top` of Python's functions (analysis.functions.functions), `width` wide."""
     rows = list(functions.head(top).iter_rows(named=True))
     table = new_table("Python functions", "function", "calls", "self", "share", "total")
     for row in rows:
@@ -139,7 +136,7 @@ def breakdown_table(breakdown: pl.DataFrame) -> Table:
 
 
 def phases_table(phases: pl.DataFrame) -> Table:
-    """Return where the steps go, phase by phase (Recording.phases)."""
+    """Return where the steps go, phase by phase (analysis.phase_times.phases)."""
     table = new_table("where the step goes, by phase", "phase", "time", "each", "share")
     for row in phases.filter(phases["total_ns"] > 0).iter_rows(named=True):
         table.add_row(
@@ -154,7 +151,7 @@ def phases_table(phases: pl.DataFrame) -> Table:
 
 
 def loaders_table(loaders: pl.DataFrame, width: int) -> Table:
-    """Return how long the program waited for its data (Recording.loaders), `width` wide."""
+    """Return how long the program waited for its data (analysis.loading.loaders), `width` wide."""
     rows = list(loaders.iter_rows(named=True))
     chosen = _fitting(_LOADER_COLUMNS, rows, _NARROWEST_NAME, width)
     table = new_table("waits for data", "loader", *chosen)
@@ -168,7 +165,7 @@ def loaders_table(loaders: pl.DataFrame, width: int) -> Table:
 
 
 def workers_table(workers: pl.DataFrame) -> Table:
-    """Return what the workers of loaders did (Recording.workers)."""
+    """Return what the workers of loaders did (analysis.loading.workers)."""
     table = new_table("workers", "loader", "worker", "batches", "fetch", "collate", "cpu", "share")
     for row in workers.iter_rows(named=True):
         times = (format_ns(row[name]) for name in ("fetch_ns", "collate_ns", "cpu_ns"))
@@ -180,26 +177,8 @@ def workers_table(workers: pl.DataFrame) -> Table:
     return table
 
 
-def loaders_text(
-    loaders: pl.DataFrame, workers: pl.DataFrame, steps: pl.DataFrame, *, width: int | None
-) -> str:
-    """Return the steps, the waits for data and the workers as text."""
-    console = Console(width=width, file=io.StringIO(), highlight=False)
-    with console.capture() as captured:
-        if steps.height:
-            console.print(steps_table(steps))
-        if loaders.height:
-            console.print(loaders_table(loaders, console.width))
-            if workers.height:
-                console.print(workers_table(workers))
-        else:
-            console.print("no batches here: wrap the loader, as in strobe.watch(loader)")
-    return captured.get()
-
-
-def counters_text(counters: pl.DataFrame, *, width: int | None) -> str:
-    """Return what counters were at (Recording.counter_summary) as text."""
-    console = Console(width=width, file=io.StringIO(), highlight=False)
+def counters_table(counters: pl.DataFrame) -> Table:
+    """Return the values of counters (analysis.counters.counter_summary)."""
     several = counters["pid"].n_unique() > 1
     table = new_table("counters", "name", "values", "mean", "min", "max", "last")
     for row in counters.iter_rows(named=True):
@@ -210,9 +189,7 @@ def counters_text(counters: pl.DataFrame, *, width: int | None) -> str:
             *(format_counter(row["name"], row[each]) for each in ("mean", "min", "max", "last")),
         )
     table.caption = "mean: of the values as they were told"
-    with console.capture() as captured:
-        console.print(table if counters.height else "no counters here")
-    return captured.get()
+    return table
 
 
 def flops_line(rate: FlopsRate) -> str:
@@ -253,55 +230,6 @@ def completeness_line(completeness: Mapping[str, Any]) -> str:
     if completeness["drain_ns"]:
         line += f", {format_ns(completeness['drain_ns'])} beside them"
     return line + (f"; {completeness['note']}" if completeness["note"] else "")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Summary:
-    """What a summary shows, as tables."""
-
-    operators: pl.DataFrame
-    functions: pl.DataFrame
-    steps: pl.DataFrame
-    phases: pl.DataFrame
-    breakdown: pl.DataFrame
-    flops: FlopsRate | None
-    peaks: pl.DataFrame
-    completeness: Sequence[Mapping[str, Any]]
-    top: int
-
-
-def summary_text(summary: Summary, *, width: int | None) -> str:
-    """Return the summary of a recording: steps, phases and parts, operators, what is missing."""
-    console = Console(width=width, file=io.StringIO(), highlight=False)
-    with console.capture() as captured:
-        _print_summary(summary, console)
-    return captured.get()
-
-
-def summary_html(summary: Summary) -> str:
-    """Return the same for a notebook."""
-    console = Console(width=120, file=io.StringIO(), highlight=False, record=True)
-    _print_summary(summary, console)
-    return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
-
-
-def _print_summary(summary: Summary, console: Console) -> None:
-    if summary.steps.height:
-        console.print(steps_table(summary.steps))
-    if summary.phases.height:
-        console.print(phases_table(summary.phases))
-    if summary.breakdown.height:
-        console.print(breakdown_table(summary.breakdown))
-    if summary.flops is not None:
-        console.print(flops_line(summary.flops), markup=False)
-    if summary.peaks.height:
-        console.print(peaks_line(summary.peaks), markup=False)
-    if summary.operators.height or not summary.functions.height:
-        console.print(operator_table(summary.operators, summary.top, console.width))
-    if summary.functions.height:
-        console.print(functions_table(summary.functions, summary.top, console.width))
-    for source in summary.completeness:
-        console.print(completeness_line(source), markup=False)
 
 
 def facts_table(title: str, facts: Mapping[str, Any]) -> Table:

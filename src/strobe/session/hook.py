@@ -36,12 +36,11 @@ IMPORT_VARIABLE = "STROBE_IMPORT"
 # MindSpore too, which would obey it.
 MINDSPORE_VARIABLE = "STROBE_MS_PROFILER_OPTIONS"
 
-_OUR_SCRIPT = "strobe"
-_OUR_MODULES = ("strobe", "strobe.cli")
+_OUR_NAME = "strobe"  # of the script and, after -m, of the module
 # They start the processes that do the work; our own command line is one.
 _LAUNCHERS = {
     *("torchrun", "accelerate", "accelerate-launch", "deepspeed", "ds", "msrun", "fleetrun"),
-    *("horovodrun", "mpirun", "mpiexec", _OUR_SCRIPT),
+    *("horovodrun", "mpirun", "mpiexec", _OUR_NAME),
 }
 _LAUNCHER_MODULES = {
     *("torch.distributed.run", "torch.distributed.launch"),
@@ -50,7 +49,7 @@ _LAUNCHER_MODULES = {
     *("accelerate.commands.accelerate_cli", "accelerate.commands.launch"),
     *("deepspeed.launcher.runner", "deepspeed.launcher.launch"),
     "horovod.runner.launch",
-    *_OUR_MODULES,
+    _OUR_NAME,
 }
 _HELPER = re.compile(r"from [\w.]*\b(resource_tracker|semaphore_tracker|forkserver) import main")
 
@@ -133,8 +132,8 @@ def is_launcher(program: Program) -> bool:
 
 def _is_our_command(program: Program) -> bool:
     if program.kind == "module":
-        return program.text.removesuffix(".__main__") in _OUR_MODULES
-    return program.kind == "script" and Path(program.text).name == _OUR_SCRIPT
+        return program.text.removesuffix(".__main__") == _OUR_NAME
+    return program.kind == "script" and Path(program.text).name == _OUR_NAME
 
 
 def is_helper(program: Program) -> bool:

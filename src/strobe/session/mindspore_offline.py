@@ -8,14 +8,13 @@ import functools
 import json
 import os
 import subprocess
-import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from strobe._version import __version__
 from strobe.errors import FormatError, StateError, StrobeError, UsageError
-from strobe.finalize.process import environment
+from strobe.finalize.process import command, environment
 from strobe.record.messages import show
 from strobe.session import ending
 from strobe.session.mindspore_tree import (
@@ -28,13 +27,8 @@ from strobe.session.mindspore_tree import (
 )
 from strobe.store import places
 
-_PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
 _PATIENCE_SECONDS = 600.0
-# The folder that the program is in, "" in the path, may have modules of any names.
-_PROGRAM = (
-    "import sys; sys.path[:] = [sys.argv[1], *filter(None, sys.path)]; "
-    "from strobe.session.mindspore_offline import main; main()"
-)
+_VERB = "_analyse"
 
 
 def find(path: str | os.PathLike[str]) -> list[Path]:
@@ -162,8 +156,8 @@ def _analyse_at_once(
 
 def _start(recording: Path, options: Mapping[str, Any]) -> subprocess.Popen[str]:
     asked = json.dumps({"recording": str(recording), **options})
-    command = [sys.executable, "-c", _PROGRAM, _PACKAGE_PARENT, asked]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment())
+    started = command(_VERB, asked)
+    return subprocess.Popen(started, stdout=subprocess.PIPE, text=True, env=environment())
 
 
 def _hear(
@@ -180,9 +174,12 @@ def _hear(
     return Path(told["tree"])
 
 
-def main() -> None:
-    """Analyse one recording and print where its tree is, as JSON."""
-    options = json.loads(sys.argv[2])
+def main(arguments: Sequence[str]) -> None:
+    """Analyse one recording and print where its tree is, as JSON.
+
+    Raises UsageError for arguments that are not those of _start.
+    """
+    options = _read_order(arguments)
     if "root" in options:
         options["root"] = Path(options["root"])
     try:
@@ -191,6 +188,18 @@ def main() -> None:
         print(json.dumps({"error": str(error), "is_usage": isinstance(error, UsageError)}))
         return
     print(json.dumps({"tree": str(tree)}))
+
+
+def _read_order(arguments: Sequence[str]) -> dict[str, Any]:
+    with contextlib.suppress(ValueError):
+        order = json.loads(arguments[0] if len(arguments) == 1 else "")
+        if isinstance(order, dict) and "recording" in order:
+            return order
+    message = (
+        f"{_VERB} {' '.join(arguments)}: needs one JSON object with a recording; strobe starts it "
+        "by itself, use strobe analyse"
+    )
+    raise UsageError(message)
 
 
 def expect(recording: Path) -> None:

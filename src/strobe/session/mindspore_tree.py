@@ -27,6 +27,7 @@ from strobe.record.ranks import Place
 from strobe.record.schedule import as_int
 from strobe.session.round import Destination
 from strobe.store import files, manifest, places, references
+from strobe.store.tables import Tables
 
 if TYPE_CHECKING:
     from strobe.reports.mindspore_tree.run import Run
@@ -187,7 +188,7 @@ def analyse_recording(
     if not places.is_finalized(recording) and references.find_log(recording, content) is None:
         raise FormatError(recording, "recording", "its tables and its log are gone")
     try:
-        tables = finalize(recording, keep_log=not data_simplification)
+        tables = Tables(finalize(recording, keep_log=not data_simplification))
     except OSError as error:
         reason = f"no tables can be made of it ({error.strerror or error})"
         raise FormatError(recording, "log", reason) from error
@@ -232,7 +233,8 @@ def gather(recording: Path) -> Run:
     content = manifest.read(recording)
     declared = read_declaration(recording, content)
     _refuse_running(recording, content)
-    return _gather(content, declared, finalize(recording), pretty=False, step_list=None)
+    tables = Tables(finalize(recording))
+    return _gather(content, declared, tables, pretty=False, step_list=None)
 
 
 def read_declaration(recording: Path, content: manifest.Manifest) -> Declaration:
@@ -265,25 +267,25 @@ def _refuse_running(recording: Path, content: manifest.Manifest) -> None:
 def _gather(
     content: manifest.Manifest,
     declared: Declaration,
-    tables: Path,
+    tables: Tables,
     *,
     pretty: bool,
     step_list: Sequence[int] | None,
 ) -> Run:
     from strobe.analysis.memory import name_owners
+    from strobe.analysis.metadata import read_metadata
     from strobe.reports.mindspore_tree.run import Run, clip, step_bounds
-    from strobe.store.tables import scan
 
-    spans = scan(tables, "spans").collect()
-    lanes = scan(tables, "threads").select("lane", "thread").collect()
-    facts = dict(scan(tables, "metadata").collect().iter_rows())
+    spans = tables.spans().collect()
+    lanes = tables.threads().select("lane", "thread").collect()
+    facts = read_metadata(tables)
     missing = {_PARAMETERS.get(name, name): why for name, why in content.missing.items()}
     frames = {
         "spans": spans,
-        "steps": scan(tables, "steps").collect(),
-        "allocations": name_owners(scan(tables, "allocations").collect(), spans),
-        "instants": scan(tables, "instants").collect(),
-        "batches": scan(tables, "batches").collect(),
+        "steps": tables.steps().collect(),
+        "allocations": name_owners(tables.allocations().collect(), spans),
+        "instants": tables.instants().collect(),
+        "batches": tables.batches().collect(),
     }
     clipped = clip(frames, step_list)
     bounds = step_bounds(clipped["steps"]) if step_list else (None, None)
@@ -293,7 +295,7 @@ def _gather(
         parameters=declared.parameters,
         missing={**missing, **declared.missing},
         lanes=dict(lanes.iter_rows()),
-        pipeline=_read_pipeline(tables, *bounds),
+        pipeline=_read_pipeline(tables.directory, *bounds),
         rank=_read_number(facts, "mindspore_rank", "rank"),
         pretty=pretty,
     )

@@ -6,29 +6,35 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from strobe.model.threads import TABLES
-from strobe.store import places
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from strobe.finalize.build import Progress
+    from strobe.assemble.tables import First, Progress
 
 _LOOK_AGAIN_S = 1.0
 
 
+class Make(Protocol):
+    """Returns the directory of tables, made first if need be; hands out operators early."""
+
+    def __call__(self, progress: Progress, first: First, /) -> Path:
+        """Raise what keeps them from being made."""
+
+
 class Opening:
-    """Finalizes a recording in a thread of its own, which the interpreter's end waits for.
+    """Has tables made in a thread of its own, which the interpreter's end waits for.
 
     A table of operators needs a third of the time that all tables take, and is what most people
     look at first.
     """
 
-    def __init__(self, recording: Path, progress: Progress) -> None:
+    def __init__(self, make: Make, progress: Progress, *, is_made: bool) -> None:
         self._pid = os.getpid()
-        self._recording = recording
+        self._make = make
         self._progress = progress
         self._operators: pl.DataFrame | None = None
         self._tables: Path | None = None
@@ -37,7 +43,7 @@ class Opening:
         self._first, self._last = threading.Event(), threading.Event()
         thread = threading.Thread(target=self._run, name=TABLES)
         try:
-            (self._run if places.is_finalized(recording) else thread.start)()
+            (self._run if is_made else thread.start)()
         except RuntimeError:  # no thread can be had
             self._run()
 
@@ -54,16 +60,12 @@ class Opening:
         if self._error is not None:
             raise self._error
         if self._tables is None:  # a child of fork, or who waited was interrupted
-            from strobe.finalize.run import finalize
-
-            self._tables = finalize(self._recording, self._progress)
+            self._tables = self._make(self._progress, lambda _operators: None)
         return self._tables
 
     def _run(self) -> None:
         try:
-            from strobe.finalize.run import finalize
-
-            self._tables = finalize(self._recording, self._tell, self._take)
+            self._tables = self._make(self._tell, self._take)
         except _CancelledError:
             pass
         except Exception as error:  # raised where the tables are asked for

@@ -25,9 +25,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from strobe.errors import CaptureError, UsageError
+from strobe.record import source
 from strobe.record.messages import show
+from strobe.record.source import CACHE_VARIABLE
 
-CACHE_VARIABLE = "STROBE_CACHE"
 BUILD_VARIABLE = "STROBE_BUILD_CALLBACK"
 BUILD_SECONDS = 300
 COMMAND = "strobe doctor --build"
@@ -96,18 +97,10 @@ def may_build() -> bool:
 
 def cache_folder() -> Path:
     """Return the folder of built libraries; raises CaptureError when there is no place for it."""
-    given = os.environ.get(CACHE_VARIABLE)
-    if given:
-        return Path(given).absolute()
-    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if cache.is_absolute():  # a relative one is to be ignored
-        return cache / "strobe"
-    with contextlib.suppress(RuntimeError):
-        home = Path.home()
-        if home.is_absolute() and home.is_dir():
-            return home / ".cache" / "strobe"
-    message = f"there is no home folder to keep it in: set {CACHE_VARIABLE}"
-    raise CaptureError(message)
+    try:
+        return source.cache_folder()
+    except FileNotFoundError as error:
+        raise CaptureError(str(error)) from None
 
 
 def find_compiler() -> tuple[str, ...]:

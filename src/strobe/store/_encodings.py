@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+
+from strobe.model.coded import Coded
 
 Values: TypeAlias = npt.NDArray[Any]
 
@@ -32,31 +32,13 @@ def encode_levels(valid: Values | None, rows: int) -> bytes:
     return len(runs).to_bytes(4, "little") + runs
 
 
-@dataclass(frozen=True)
-class Coded:
-    """Strings by number: row i is texts[codes[i]], null where the code is negative."""
-
-    codes: Values
-    texts: Sequence[str]
-
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        return len(self.codes)
-
-
 def encode_series(values: pl.Series) -> tuple[tuple[int, bytes], bytes]:
     """Return the dictionary (count and bytes) and the indices into it, for strings without null."""
     if len(values) <= _FEW_ROWS:
         texts = values.cast(pl.String).to_list()
         places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         return encode_coded(Coded(np.array([places[text] for text in texts]), list(places)))
-    if isinstance(values.dtype, pl.String):
-        values = values.cast(pl.Enum(values.unique(maintain_order=True)))
-    distinct = values.unique()
-    codes = distinct.to_physical().to_list()
-    known = dict(zip(codes, distinct.cast(pl.String).to_list(), strict=True))
-    listed = [known.get(code, "") for code in range(max(codes, default=-1) + 1)]
-    return encode_coded(Coded(values.to_physical().to_numpy(), listed))
+    return encode_coded(Coded.of(values))
 
 
 def encode_coded(values: Coded) -> tuple[tuple[int, bytes], bytes]:

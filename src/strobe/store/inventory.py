@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -86,54 +84,9 @@ def _state(recording: Path, content: manifest.Manifest, records: bool | None) ->
     return "recording" if records else "its program ended without stop()"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Newest:
-    """The recording to look at first among several."""
-
-    path: Path
-    is_running: bool = False
-    """Whether its program still records: none has ended."""
-    is_passed: bool = False
-    """Whether there is a later one, whose program still records."""
-    rank: int | None = None
-    ranks: int = 1
-    """How many ranks of its run there are."""
-
-
-def newest(recordings: Sequence[Path]) -> Newest:
-    """Return the recording that was begun last among those that have ended, if any has.
-
-    Of a run of several ranks it is the lowest one's. A recording that cannot be read is older than
-    all others.
-    """
-    known = {}
-    for recording in recordings:
-        with contextlib.suppress(FormatError):
-            known[recording] = manifest.read(recording)
-    if not known:
-        return Newest(path=recordings[0])
-    ended = {path for path, content in known.items() if not still_records(path, content)}
-    latest = max(known, key=lambda path: known[path].start.wall_ns)
-    chosen = max(ended or known, key=lambda path: known[path].start.wall_ns)
-    job = known[chosen].metadata.get("job")
-    ranks: dict[int, Path] = {}
-    for path in sorted(ended, key=lambda path: known[path].start.wall_ns):
-        rank = known[path].metadata.get("rank")
-        if job is not None and known[path].metadata.get("job") == job and isinstance(rank, int):
-            ranks[rank] = path
-    lowest = min(ranks, default=None)
-    return Newest(
-        path=chosen if lowest is None else ranks[lowest],
-        is_running=chosen not in ended,
-        is_passed=chosen in ended and latest not in ended,
-        rank=lowest,
-        ranks=max(1, len(ranks)),
-    )
-
-
 def size_bytes(directory: Path) -> int:
-    """Return the bytes that a directory takes on disk."""
-    total = 0
+    """Return the bytes that a directory, or a file, takes on disk."""
+    total = 0 if directory.is_dir() else directory.stat().st_blocks * 512
     for folder, _, names in os.walk(directory):
         for name in names:
             try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 RECORD_BYTES = 32
 RING_RECORDS = 32768

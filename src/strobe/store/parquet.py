@@ -19,6 +19,7 @@ import numpy as np
 import polars as pl
 
 from strobe.errors import StateError, UsageError
+from strobe.model.coded import Coded
 from strobe.store._encodings import (
     DICTIONARY,
     PLAIN,
@@ -31,9 +32,6 @@ from strobe.store._encodings import (
     gzip,
     varint,
     zigzag,
-)
-from strobe.store._encodings import (
-    Coded as Coded,
 )
 
 ColumnType = Literal["int64", "int32", "float64", "bool", "string"]

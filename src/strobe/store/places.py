@@ -38,6 +38,7 @@ FAILURE = "finalizer.log"
 # In a log: directories of a framework that are kept beside the tables.
 ORIGINALS = "minddata-*"
 LOCK = ".lock"
+CACHE_VARIABLE = "STROBE_CACHE"
 
 _LOCK_FLAGS = (
     os.O_RDWR
@@ -192,6 +193,25 @@ def remove_deleted(gone: Path) -> None:
                     path.unlink()
             (gone / manifest.FILE_NAME).unlink(missing_ok=True)
             gone.rmdir()
+
+
+def cache_folder() -> Path:
+    """Return where strobe keeps what it can make again; it need not exist.
+
+    Raises FileNotFoundError where there is no place for it.
+    """
+    given = os.environ.get(CACHE_VARIABLE)
+    if given:
+        return Path(given).absolute()
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if cache.is_absolute():  # a relative one is to be ignored
+        return cache / "strobe"
+    with contextlib.suppress(RuntimeError):
+        home = Path.home()
+        if home.is_absolute() and home.is_dir():
+            return home / ".cache" / "strobe"
+    message = f"there is no home folder to keep it in: set {CACHE_VARIABLE}"
+    raise FileNotFoundError(message)
 
 
 class NotPrivateError(PermissionError):

@@ -1,87 +1,88 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A recording's tables as Parquet files, and back as lazy frames.
-
-`spans` is stored in a form that packs better: the time its children cover instead of self_ns (0 for
-most rows), and the parent as a distance in rows.
-"""
+"""The tables of one directory, whoever wrote them. Imports Polars when a table is asked for."""
 
 from __future__ import annotations
 
-import io
 import os
-from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import polars as pl
-
-from strobe.errors import FormatError
-from strobe.model.tables import TABLES
-from strobe.store import files
-from strobe.store.parquet import ColumnType
-
-_STORED_AS = {"self_ns": "covered_ns", "parent": "parent_distance"}
-_ROW = "row"
-# Tables that recordings of the first versions do not have.
-_NOT_IN_THE_FIRST = {
-    *("links", "allocations", "collectives", "batches", "memory_lines"),
-    *("stacks", "frames", "samples"),
-}
-_POLARS = {
-    "int64": pl.Int64,
-    "int32": pl.Int32,
-    "float64": pl.Float64,
-    "bool": pl.Boolean,
-    "string": pl.String,
-}
+if TYPE_CHECKING:
+    import polars as pl
 
 
-def file_schema(table: str) -> Mapping[str, ColumnType]:
-    """Return the columns of a table's file."""
-    schema = TABLES[table].schema
-    if table != "spans":
-        return schema
-    return {_STORED_AS.get(name, name): dtype for name, dtype in schema.items()}
+class Tables:
+    """A directory of tables; each method reads its file when the frame is collected.
 
-
-def file_path(directory: Path, table: str) -> Path:
-    """Return where a table lies."""
-    return directory / f"{table}.parquet"
-
-
-def scan(directory: Path, table: str) -> pl.LazyFrame:
-    """Return a table lazily; raises FormatError when its file is missing.
-
-    A column that did not exist when the recording was made is null, such a table has no rows.
+    Every method raises FormatError if the table's file is missing or no regular file.
     """
-    path = file_path(directory, table)
-    problem = files.oddity(path)
-    if problem is not None:
-        raise FormatError(path, table, problem)
-    if not files.is_regular(path):
-        if table in _NOT_IN_THE_FIRST:
-            return empty(table).lazy()
-        raise FormatError(path, table, "this table is missing from the recording")
-    stored = pl.scan_parquet(_source(path), row_index_name=_ROW, glob=False)
-    if table == "spans":
-        stored = stored.with_columns(
-            self_ns=pl.col("dur_ns") - pl.col("covered_ns"),
-            parent=pl.col(_ROW).cast(pl.Int64) - pl.col("parent_distance"),
-        )
-    schema = TABLES[table].schema
-    missing = schema.keys() - stored.collect_schema().names()
-    nothing = {name: pl.lit(None, dtype=_POLARS[schema[name]]) for name in missing}
-    return stored.with_columns(**nothing).select(schema.keys())
 
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self._directory = Path(directory)
 
-def _source(path: Path) -> Path | io.BytesIO:
-    """Return what Polars takes: a path only if it is Unicode."""
-    try:
-        os.fspath(path).encode()
-    except UnicodeEncodeError:
-        return io.BytesIO(files.read_bytes(path))
-    return path
+    @property
+    def directory(self) -> Path:
+        """Where the tables are."""
+        return self._directory
 
+    def scan(self, table: str) -> pl.LazyFrame:
+        """Return a table by its name in docs/tables.md."""
+        from strobe.store.frames import scan
 
-def empty(table: str) -> pl.DataFrame:
-    """Return a table without rows."""
-    return pl.DataFrame(schema={name: _POLARS[kind] for name, kind in TABLES[table].schema.items()})
+        return scan(self.directory, table)
+
+    def spans(self) -> pl.LazyFrame:
+        """One row per span, by start; see docs/tables.md for the columns."""
+        return self.scan("spans")
+
+    def steps(self) -> pl.LazyFrame:
+        """One row per step or request; leave the unfinished ones out of averages."""
+        return self.scan("steps")
+
+    def instants(self) -> pl.LazyFrame:
+        """One row per strobe.instant."""
+        return self.scan("instants")
+
+    def counters(self) -> pl.LazyFrame:
+        """One row per strobe.counter."""
+        return self.scan("counters")
+
+    def links(self) -> pl.LazyFrame:
+        """Pairs of spans of which one led to the other (docs/tables.md)."""
+        return self.scan("links")
+
+    def allocations(self) -> pl.LazyFrame:
+        """Memory that a framework allocated and freed (docs/tables.md)."""
+        return self.scan("allocations")
+
+    def memory_lines(self) -> pl.LazyFrame:
+        """What lines of Python held, at a few moments (docs/tables.md)."""
+        return self.scan("memory_lines")
+
+    def collectives(self) -> pl.LazyFrame:
+        """Communication with other processes (docs/tables.md)."""
+        return self.scan("collectives")
+
+    def batches(self) -> pl.LazyFrame:
+        """Batches that loaders handed out, and the wait for each (docs/tables.md)."""
+        return self.scan("batches")
+
+    def stacks(self) -> pl.LazyFrame:
+        """One row per distinct stack of Python calls (docs/tables.md)."""
+        return self.scan("stacks")
+
+    def frames(self) -> pl.LazyFrame:
+        """One row per function in a stack."""
+        return self.scan("frames")
+
+    def samples(self) -> pl.LazyFrame:
+        """One row per thread and instant at which its stack was sampled."""
+        return self.scan("samples")
+
+    def threads(self) -> pl.LazyFrame:
+        """One row per lane: a thread, or one Python context of a thread."""
+        return self.scan("threads")
+
+    def metadata(self) -> pl.LazyFrame:
+        """What is known of the recording as a whole: key, value."""
+        return self.scan("metadata")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Older recordings as today's: all upgraders live here, and the rest sees only the newest format.
 
-A change of the format raises FORMAT_VERSION, adds the step from the version before to UPGRADES, and
-a paragraph to FORMATS.md.
+A change of the format raises FORMAT_VERSION, adds the step from the version before to UPGRADES, the
+columns that tables of that version lack to MISSING, and a paragraph to FORMATS.md.
 """
 
 from __future__ import annotations
@@ -12,12 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from strobe.errors import FormatError
+from strobe.model.attributes import FULL_NAME, TYPE
 from strobe.store.layout import FORMAT_VERSION
 
 Content = dict[str, Any]
 
 # version -> what turns a manifest of that version into one of the next
-UPGRADES: Mapping[int, Callable[[Content], Content]] = {}
+UPGRADES: Mapping[int, Callable[[Content], Content]] = {
+    1: lambda content: {**content, "format": 2},
+}
+
+# (table, column that older files of it do not have) -> the key of attributes that it was; a user's
+# own attributes may have the same
+MISSING: Mapping[tuple[str, str], str] = {
+    ("spans", TYPE): TYPE,
+    ("spans", FULL_NAME): FULL_NAME,
+}
 
 
 def upgrade(path: Path, content: object) -> Content:

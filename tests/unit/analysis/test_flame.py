@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from strobe.analysis.flame import flame
+from strobe.analysis.flame import make_flame
 from strobe.analysis.functions import function_summary, without_calls
-from strobe.store.tables import empty
+from strobe.store.frames import empty
 
 THREADS = pl.DataFrame(
     {
@@ -71,7 +71,7 @@ def lines(graph_nodes: pl.DataFrame) -> dict[str, tuple[int, int, int]]:
 
 
 def test_operators_are_in_the_calls_that_made_them() -> None:
-    graph = flame(SPANS, THREADS, STACKS, FRAMES, empty("samples"))
+    graph = make_flame(SPANS, THREADS, STACKS, FRAMES, empty("samples"))
 
     assert graph.source == "calls"
     assert graph.total_ns == 100
@@ -92,7 +92,7 @@ def test_samples_stand_for_their_intervals() -> None:
         [{"start_ns": at, "interval_ns": dur, "lane": 1, "stack": s} for at, dur, s in rows],
     )
 
-    graph = flame(empty("spans"), THREADS, STACKS, FRAMES, samples)
+    graph = make_flame(empty("spans"), THREADS, STACKS, FRAMES, samples)
 
     assert graph.source == "samples"
     assert graph.total_ns == 65

@@ -6,7 +6,7 @@ from __future__ import annotations
 import polars as pl
 
 from strobe.analysis.loading import loader_summary, worker_summary
-from strobe.store.tables import empty
+from strobe.store.frames import empty
 
 
 def batches(*rows: tuple) -> pl.DataFrame:

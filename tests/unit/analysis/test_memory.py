@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The most memory in use."""
 
+from pathlib import Path
+
 import numpy as np
 import polars as pl
 
+from drawing import make_tables
 from strobe.analysis.memory import (
     callers,
     curve,
@@ -11,10 +14,10 @@ from strobe.analysis.memory import (
     owner_timeline,
     peak_allocated,
 )
-from strobe.store.tables import empty
+from strobe.store.frames import empty
 
 
-def test_the_peak_is_the_most_of_each_process_and_device():
+def test_the_peak_is_the_most_of_each_process_and_device(tmp_path: Path):
     rows = [
         {"pid": 2, "device": None, "allocated_bytes": 5},
         {"pid": 1, "device": 0, "allocated_bytes": 70},
@@ -24,15 +27,15 @@ def test_the_peak_is_the_most_of_each_process_and_device():
     ]
     allocations = pl.DataFrame(rows, schema_overrides={"device": pl.Int32})
 
-    assert peak_allocated(allocations.lazy()).collect().rows() == [
+    assert peak_allocated(make_tables(tmp_path, allocations=allocations)).rows() == [
         (1, None, 30),
         (1, 0, 70),
         (2, None, 5),
     ]
 
 
-def test_without_allocations_there_is_no_peak():
-    assert peak_allocated(empty("allocations").lazy()).collect().is_empty()
+def test_without_allocations_there_is_no_peak(tmp_path: Path):
+    assert peak_allocated(make_tables(tmp_path)).is_empty()
 
 
 SPANS = pl.DataFrame(

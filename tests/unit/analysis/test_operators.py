@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drawing import spans, table
-from strobe.analysis.operators import SCHEMA, operator_summary
+from strobe.analysis.operators import operator_summary
+from strobe.model.operators import SCHEMA
 
 
 def summary(trace: pl.DataFrame, *columns: str) -> list[tuple]:

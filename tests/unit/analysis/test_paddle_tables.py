@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from drawing import spans as drawn
-from strobe.analysis.paddle_events import PaddleEvents, paddle_events
-from strobe.analysis.paddle_tables import PaddleTables, paddle_tables
+from strobe.analysis.paddle_tables import PaddleTables, make_tables
+from strobe.analysis.paddle_tree import PaddleEvents, make_events
 from strobe.model.paddle import SortedKeys
 from strobe.model.paddle import TracerEventType as Type
 from strobe.reports.paddle import flops_text, summary_text
@@ -55,6 +55,7 @@ def described(drawing: str) -> pl.DataFrame:
         category=pl.Series([KNOWN.get(name, ("user", None))[0] for name in names], dtype=pl.String),
         attributes=pl.Series([KNOWN.get(name, ("", None))[1] for name in names], dtype=pl.String),
         phase=pl.lit(None, dtype=pl.String),
+        type=pl.lit(None, dtype=pl.String),
         pid=pl.lit(1, dtype=pl.Int64),
         tid=pl.col("lane").cast(pl.Int64) + 100,
         device=pl.Series([0 if each else None for each in on_device], dtype=pl.Int32),
@@ -91,14 +92,14 @@ def steps(*bounds: tuple[int, int], unfinished: tuple[int, int] | None = None) -
 
 
 def events_of(spans: pl.DataFrame, marks: pl.DataFrame, window: tuple[int, int]) -> PaddleEvents:
-    return paddle_events(spans, marks, launched(spans), (window[0] * 1000, window[1] * 1000))
+    return make_events(spans, marks, launched(spans), (window[0] * 1000, window[1] * 1000))
 
 
 def tables_of(
     drawing: str, marks: pl.DataFrame, blocks: pl.DataFrame = NO_BLOCKS, **options: Any
 ) -> PaddleTables:
     events = events_of(described(drawing), marks, (0, 100))
-    return paddle_tables(events, blocks, {"Process Cpu Utilization": "1.5"}, **options)
+    return make_tables(events, blocks, {"Process Cpu Utilization": "1.5"}, **options)
 
 
 TWO_STEPS = """
@@ -267,7 +268,7 @@ def test_each_block_of_memory_is_counted_once() -> None:
         orient="row",
     )
 
-    memory = paddle_tables(events_of(spans, steps((0, 30)), (0, 30)), blocks, {}).memory
+    memory = make_tables(events_of(spans, steps((0, 30)), (0, 30)), blocks, {}).memory
 
     columns = ("place", "type", "name", "allocation_count", "free_count", "increased_bytes")
     assert memory.select(columns).rows() == [
@@ -290,10 +291,10 @@ def test_kernels_lose_their_parameters_and_are_sorted() -> None:
         ["call", "gemm<int, 2>(float*)", "call", "call", "gemm<int, 2>(int)", "other"]
     )
     spans = spans.with_columns(name=names)
-    events = paddle_events(spans, steps((0, 40)), LINKS, (0, 40_000))
+    events = make_events(spans, steps((0, 40)), LINKS, (0, 40_000))
 
     for key in (SortedKeys.CPUTotal, SortedKeys.GPUTotal, SortedKeys.GPUMin):
-        kernel = paddle_tables(events, NO_BLOCKS, {}, sorted_by=key).kernel
+        kernel = make_tables(events, NO_BLOCKS, {}, sorted_by=key).kernel
         rows = kernel.select("name", "calls", "gpu_total_ns").rows()
         assert rows == [("gemm<int, 2>", 2, 12_000), ("other", 1, 6_000)]
     assert kernel["gpu_ratio"].sum() == pytest.approx(1.0)
@@ -364,7 +365,7 @@ def test_operations_are_counted_where_they_are_known() -> None:
     flops = pl.Series([None, 100, 40, None, None], dtype=pl.Int64)
     events = events_of(spans.with_columns(flops=flops), steps((0, 30)), (0, 30))
 
-    tables = paddle_tables(events, NO_BLOCKS, {})
+    tables = make_tables(events, NO_BLOCKS, {})
 
     # what is inside another that has a figure is a part of that
     assert tables.operator.select("level", "name", "flops").rows() == [
@@ -381,7 +382,7 @@ def test_operations_are_told_layer_by_layer_of_one_forward() -> None:
     """)
     flops = {"mm": 5000, "inner": 0}
     told = pl.Series([flops.get(name) for name in spans["name"]], dtype=pl.Int64)
-    tables = paddle_tables(
+    tables = make_tables(
         events_of(spans.with_columns(flops=told), steps((0, 90)), (0, 90)), NO_BLOCKS, {}
     )
 
@@ -402,7 +403,7 @@ def test_operations_are_told_layer_by_layer_of_one_forward() -> None:
 def test_the_text_tells_units_and_cuts_no_name() -> None:
     name = "a very long name " * 10
     spans = described("main | mine mine").with_columns(name=pl.Series([name, "other"]))
-    tables = paddle_tables(events_of(spans, steps((0, 10)), (0, 10)), NO_BLOCKS, {})
+    tables = make_tables(events_of(spans, steps((0, 10)), (0, 10)), NO_BLOCKS, {})
 
     shown = summary_text(tables, time_unit="ns", row_limit=1)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from drawing import COLUMN_NS, spans, table
 from strobe.analysis.phase_times import SUMMARY, TIMES, phase_summary, phase_times
 from strobe.model.tables import PHASES
-from strobe.store.tables import empty
+from strobe.store.frames import empty
 
 LETTERS = dict(zip("dfbszo", PHASES, strict=True))
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from drawing import COLUMN_NS, spans
 from strobe.analysis.step_trace import choose_steps, clip_spans, step_points, step_times
 from strobe.model.intervals import Union
-from strobe.store.tables import empty
+from strobe.store.frames import empty
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12)), max_size=8)
 

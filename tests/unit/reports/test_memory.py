@@ -3,30 +3,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import polars as pl
 
-from strobe.reports.memory import Memory, memory_text
-from strobe.store.tables import empty
-
-PLACE = "Net.forward (/srv/a (new) project/net.py:7)"
+from drawing import make_tables, spans
+from strobe.reports.memory import memory_text
 
 
-def test_functions_are_shown_without_the_folder_of_their_file() -> None:
-    whose = {"pid": [1], "device": [None], "start_ns": [5], "owner": ["mm"], "module": [None]}
-    both = pl.DataFrame(
-        {**whose, "function": [PLACE], "bytes": [8], "blocks": [1], "share": [1.0]},
-        schema_overrides={"device": pl.Int32, "module": pl.String},
-    ).with_columns(held_bytes="bytes", allocated_bytes="bytes")
-    memory = Memory(
-        start_ns=0,
-        end_ns=10,
-        timeline=both,
-        held=both,
-        counters=empty("counters"),
-        lines=empty("memory_lines"),
-        instants=empty("instants"),
+def test_functions_are_shown_without_the_folder_of_their_file(tmp_path: Path) -> None:
+    frame = {"name": "Net.forward", "file": "/srv/a (new) project/net.py", "line": 7}
+    block = {"pid": 1, "tid": 1, "start_ns": 5, "bytes": 8, "address": 64, "allocated_bytes": 8}
+    tables = make_tables(
+        tmp_path,
+        metadata=pl.DataFrame({"key": ["start_ns", "end_ns"], "value": ["0", "10"]}),
+        spans=spans("main | mm---").with_columns(stack=pl.lit(0)),
+        stacks=pl.DataFrame({"frame": [0]}),
+        frames=pl.DataFrame([frame]),
+        allocations=pl.DataFrame([block | {"span": 0}]),
     )
 
-    text = memory_text(memory, top=5, width=100)
+    text = memory_text(tables, top=5, width=100)
 
     assert "  Net.forward (net.py:7)  " in text

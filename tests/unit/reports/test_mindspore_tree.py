@@ -18,7 +18,7 @@ from strobe.reports.mindspore_tree import loading, memory, operators, steps, tim
 from strobe.reports.mindspore_tree.files import FILES, Tree, write_tree
 from strobe.reports.mindspore_tree.info import Facts
 from strobe.reports.mindspore_tree.run import Run, clip
-from strobe.store.tables import empty
+from strobe.store.frames import empty
 
 WALL_NS = 1_000_000_000_000
 
@@ -31,7 +31,7 @@ def spans(*rows: dict[str, Any]) -> pl.DataFrame:
 
 
 def operator(name: str, start_ns: int, dur_ns: int, **rest: Any) -> dict[str, Any]:
-    told = {key: rest.pop(key) for key in ("full_name", "shapes", "dtypes") if key in rest}
+    told = {key: rest.pop(key) for key in ("shapes", "dtypes") if key in rest}
     text = json.dumps(told) if told else None
     return {"name": name, "start_ns": start_ns, "dur_ns": dur_ns, "attributes": text, **rest}
 

@@ -20,11 +20,13 @@ from strobe.analysis.step_trace import (
     computing,
     step_points,
 )
-from strobe.analysis.words import distinct_rows
 from strobe.errors import UsageError
 from strobe.model.ancestors import is_inside
 from strobe.model.arrays import Int64
+from strobe.model.attributes import DTYPES, SHAPES
+from strobe.model.coded import distinct_rows
 
+_TELLING = ("name", "full_name", "category", "phase", "module", "attributes")
 _HOST_WORK = ("operator", "communication")
 _NO_TENSORS = ("", "Scalar", "ScalarList")  # among the types of PyTorch's inputs
 _NUMBER = r"\.\d+$"  # that XLA gives to the second operator of a kind: dot.1
@@ -93,19 +95,19 @@ class Run:
         rows = counted.filter(
             pl.col("category").cast(pl.String).is_in(_HOST_WORK) & pl.col("device").is_null()
         )
-        kind, first = distinct_rows(rows, "name", "category", "phase", "module", "attributes")
+        kind, first = distinct_rows(rows, *_TELLING)
         told = _told(first["attributes"])
         scope = pl.when(pl.col("module").is_not_null()).then(pl.col("module").cast(pl.String) + "/")
         name = pl.col("name").cast(pl.String)
-        full = pl.coalesce(told("full_name"), scope + name, name)
+        full = pl.coalesce(pl.col("full_name").cast(pl.String), scope + name, name)
         described = first.select(
             type=name.str.replace(_NUMBER, ""),
             op=full.str.split("/").list.last(),
             name=full,
             phase=pl.col("phase").cast(pl.String),
             category=pl.col("category").cast(pl.String),
-            shapes=told("shapes"),
-            dtypes=told("dtypes"),
+            shapes=told(SHAPES),
+            dtypes=told(DTYPES),
         )
         pairs = described.select("shapes", "dtypes").iter_rows()
         shapes = pl.Series([_of_tensors(*pair) for pair in pairs], dtype=pl.String)

@@ -12,8 +12,8 @@ import numpy as np
 import polars as pl
 
 from strobe.analysis.step_trace import communicating, union_of
-from strobe.analysis.words import distinct_rows
 from strobe.exporters.json_events import Events, Room, join, write_events
+from strobe.model.coded import distinct_rows
 from strobe.model.intervals import Union
 from strobe.model.nesting import nest
 from strobe.reports.mindspore_tree.run import Run, as_json, exact_us

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps of a trace: as the program marked them, or else as its spans imply them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from strobe.assemble.lanes import known
+from strobe.model.arrays import Bool, Int32, Int64
+from strobe.model.marks import STEP
+from strobe.model.trace import Spans, Steps
+from strobe.store.parquet import Column
+
+
+def steps_table(
+    marked: Steps | None,
+    spans: Spans,
+    unfinished: Bool,
+    names: Sequence[str],
+    derived: pl.DataFrame | None,
+) -> dict[str, Column]:
+    """Return the rows of `steps`: marked steps and requests.
+
+    Where none are marked, the spans named step; where there are none, those that are `derived`.
+    """
+    if marked is not None and len(marked):
+        return _from_marks(marked)
+    # The name may be a Python function's alone.
+    number = names.index(STEP) if STEP in names else -1
+    chosen = np.flatnonzero(spans.name == number)
+    if derived is not None and not derived.is_empty() and not len(chosen):
+        return dict(derived.to_dict())
+    rows = spans.take(chosen)
+    return _columns(
+        np.arange(len(rows)), "span", rows.start_ns, rows.dur_ns, rows.lane, unfinished[chosen]
+    )
+
+
+def _from_marks(marked: Steps) -> dict[str, Column]:
+    steps = marked.take(np.argsort(marked.start_ns, kind="stable"))
+    columns = _columns(
+        steps.number, "step", steps.start_ns, steps.dur_ns, steps.lane, steps.unfinished
+    )
+    kinds = np.where(steps.is_request, "request", "step")
+    return columns | {"kind": pl.Series(kinds.tolist()), "samples": known(steps.samples)}
+
+
+def _columns(
+    number: Int64, kind: str, start_ns: Int64, dur_ns: Int64, lane: Int32, unfinished: Bool
+) -> dict[str, Column]:
+    rows = len(number)
+    return {
+        "step": number,
+        "kind": pl.Series([kind] * rows, dtype=pl.String),
+        "start_ns": start_ns,
+        "dur_ns": dur_ns,
+        "samples": pl.Series([None] * rows, dtype=pl.Int64),
+        "lane": known(lane.astype(np.int64)),
+        "unfinished": unfinished,
+    }

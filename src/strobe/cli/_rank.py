@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands that need one recording: of a job, that of a rank."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from strobe.cluster.job import Job, name_ranks
+from strobe.errors import CommandError
+from strobe.session.recording import Recording, open_recording
+
+PATH: Any = typer.Argument(
+    help="A recording, a folder that holds some, or what another profiler wrote: JSON of PyTorch "
+    "(.gz too) or Paddle, .pb of XLA or Paddle, a folder of MindSpore."
+)
+RANK: Any = typer.Option(None, "--rank", min=0, help="Which rank, if it is a job of several.")
+
+
+def open_rank(path: Path, rank: int | None) -> Recording:
+    """Open the one recording that is meant; raises CommandError where that is not clear."""
+    opened = open_recording(path)
+    if not isinstance(opened, Job):
+        _check_rank(opened, rank)
+        return opened
+    if rank not in opened.ranks:
+        asked = "" if rank is None else f"--rank {rank}: "
+        message = (
+            f"{asked}{str(path)!r} holds {name_ranks(opened.ranks)} of one run; choose one, as in "
+            f"--rank {opened.ranks[-1]}"
+        )
+        raise CommandError(message, exit_code=2)
+    return opened.rank(rank)
+
+
+def _check_rank(recording: Recording, rank: int | None) -> None:
+    if rank is None:
+        return
+    from strobe.analysis.metadata import read_metadata, read_number
+
+    own = read_number(read_metadata(recording), "rank")
+    if rank != own:
+        whose = "a program without ranks" if own is None else f"rank {own}"
+        message = f"--rank {rank}: {str(recording.path)!r} is the recording of {whose}"
+        raise CommandError(message, exit_code=2)

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attributes are JSON objects. These are the keys that code reads; only people read the others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, overload
+
+from strobe.model.phases import NONE, UNKNOWN
+from strobe.model.tables import PHASES
+
+# What sources and frameworks say about a span.
+PHASE = "phase"
+"""The part of the training step that it belongs to; null if the source says it is unknown."""
+ENDS = "ends"
+"""What ends with it, one of ENDINGS."""
+STEP = "step_num"
+"""The number of the step that it is."""
+PROGRAM = "hlo_module"
+"""The program that an operator was compiled into, which may be of several phases."""
+
+TYPE = "type"
+"""The framework's own word for what it is: a layer's class, a type of Paddle's."""
+FULL_NAME = "full_name"
+"""The name with all scopes around it, where the framework has a shorter one too."""
+
+# Of an operator.
+SHAPES, DTYPES, CONCRETE = "shapes", "dtypes", "concrete"
+"""Of its inputs, one each; and the inputs that are no tensors."""
+
+# Of what exchanges data with other processes.
+COLLECTIVE = "collective"
+"""What it does: all_reduce, send, ..."""
+GROUP, BYTES, DTYPE = "group", "bytes", "dtype"
+SYNCHRONOUS = "synchronous"
+"""Whether it is back only when all is done."""
+REPLICAS = "replica_groups"
+WAITED = "rendezvous_wait_ns"
+
+# Of a call of a Python function.
+FILE, LINE, MODULE = "file", "line", "module"
+
+ENDINGS = ("step", "data")
+"""A step of the program, or the data of a loader."""
+WITH_COLUMNS = (PHASE, ENDS, STEP, PROGRAM, TYPE, FULL_NAME)
+"""Keys for which `Spans` has a column."""
+IN_TABLE = (TYPE, FULL_NAME)
+"""Keys for which the table of spans has a column too, so that the JSON leaves them out."""
+
+
+def phase(content: Mapping[str, Any]) -> int:
+    """Return the phase that these attributes name, as a place in PHASES, or NONE or UNKNOWN."""
+    named = content.get(PHASE, "")
+    if named in PHASES:
+        return PHASES.index(named)
+    return UNKNOWN if named is None or PROGRAM in content else NONE
+
+
+def ending(content: Mapping[str, Any]) -> int:
+    """Return what ends with the span, as a place in ENDINGS, -1 for nothing."""
+    named = content.get(ENDS)
+    return ENDINGS.index(named) if named in ENDINGS else -1
+
+
+def step(content: Mapping[str, Any]) -> int:
+    """Return the number of the step that the span is, -1 for none."""
+    number = content.get(STEP)
+    return number if isinstance(number, int) and 0 <= number < 1 << 63 else -1
+
+
+class Attributes(Sequence[str]):
+    """JSON objects as texts. Keeps the objects of texts that it was given them for.
+
+    So what a producer has encoded need not be parsed again.
+    """
+
+    def __init__(
+        self, texts: Sequence[str] = (), objects: Mapping[int, Mapping[str, Any]] | None = None
+    ) -> None:
+        self._texts = texts
+        self._objects = dict(objects or {})
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._texts)
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[str]: ...
+    def __getitem__(self, place: int | slice) -> str | Sequence[str]:
+        """Return a text."""
+        return self._texts[place]
+
+    def content(self, place: int) -> Mapping[str, Any]:
+        """Return the object that a text stands for, an empty one for -1."""
+        if place < 0:
+            return {}
+        if place not in self._objects:
+            self._objects[place] = json.loads(self._texts[place])
+        return self._objects[place]
+
+    def joined(self, other: Attributes) -> tuple[Attributes, list[int]]:
+        """Return both as one, this one first, and the places of the other's texts in it."""
+        places = {text: place for place, text in enumerate(self._texts)}
+        every = list(self._texts)
+        found = []
+        for text in other:
+            if text not in places:
+                places[text] = len(every)
+                every.append(text)
+            found.append(places[text])
+        moved = {found[place]: content for place, content in other._objects.items()}
+        return Attributes(every, {**moved, **self._objects}), found

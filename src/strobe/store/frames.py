@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A recording's tables as Parquet files, and back as lazy frames.
+
+`spans` is stored in a form that packs better: the time its children cover instead of self_ns (0 for
+most rows), and the parent as a distance in rows.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import polars as pl
+
+from strobe.errors import FormatError
+from strobe.model.tables import TABLES
+from strobe.store import files
+from strobe.store.parquet import ColumnType
+from strobe.store.upgrade import MISSING
+
+_STORED_AS = {"self_ns": "covered_ns", "parent": "parent_distance"}
+_ROW = "row"
+# Tables that recordings of the first versions do not have.
+_NOT_IN_THE_FIRST = {
+    *("links", "allocations", "collectives", "batches", "memory_lines"),
+    *("stacks", "frames", "samples"),
+}
+_POLARS = {
+    "int64": pl.Int64,
+    "int32": pl.Int32,
+    "float64": pl.Float64,
+    "bool": pl.Boolean,
+    "string": pl.String,
+}
+
+
+def file_schema(table: str) -> Mapping[str, ColumnType]:
+    """Return the columns of a table's file."""
+    schema = TABLES[table].schema
+    if table != "spans":
+        return schema
+    return {_STORED_AS.get(name, name): dtype for name, dtype in schema.items()}
+
+
+def file_path(directory: Path, table: str) -> Path:
+    """Return where a table lies."""
+    return directory / f"{table}.parquet"
+
+
+def scan(directory: Path, table: str) -> pl.LazyFrame:
+    """Return a table lazily; raises FormatError when its file is missing.
+
+    A column that did not exist when the recording was made is what was kept in its place, or null;
+    such a table has no rows.
+    """
+    path = file_path(directory, table)
+    problem = files.oddity(path)
+    if problem is not None:
+        raise FormatError(path, table, problem)
+    if not files.is_regular(path):
+        if table in _NOT_IN_THE_FIRST:
+            return empty(table).lazy()
+        raise FormatError(path, table, "this table is missing from the recording")
+    stored = pl.scan_parquet(_source(path), row_index_name=_ROW, glob=False)
+    if table == "spans":
+        stored = stored.with_columns(
+            self_ns=pl.col("dur_ns") - pl.col("covered_ns"),
+            parent=pl.col(_ROW).cast(pl.Int64) - pl.col("parent_distance"),
+        )
+    schema = TABLES[table].schema
+    missing = schema.keys() - stored.collect_schema().names()
+    added = {name: _older(table, name, _POLARS[schema[name]]) for name in missing}
+    return stored.with_columns(**added).select(schema.keys())
+
+
+def _older(table: str, column: str, dtype: type[pl.DataType]) -> pl.Expr:
+    """Return a column that the file does not have: as it was kept before, or null."""
+    key = MISSING.get((table, column))
+    if key is None:
+        return pl.lit(None, dtype=dtype)
+    is_ours = pl.col("category").cast(pl.String) != "user"
+    return pl.when(is_ours).then(
+        pl.col("attributes").cast(pl.String).str.json_path_match(f"$.{key}")
+    )
+
+
+def _source(path: Path) -> Path | io.BytesIO:
+    """Return what Polars takes: a path only if it is Unicode."""
+    try:
+        os.fspath(path).encode()
+    except UnicodeEncodeError:
+        return io.BytesIO(files.read_bytes(path))
+    return path
+
+
+def empty(table: str) -> pl.DataFrame:
+    """Return a table without rows."""
+    return pl.DataFrame(schema={name: _POLARS[kind] for name, kind in TABLES[table].schema.items()})

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which recordings belong together: the ranks of one run do, successive runs do not."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from strobe.errors import FormatError
+from strobe.store import inventory, manifest
+
+# Ranks that do not wait for each other start apart; a job that is started again takes longer.
+_APART_NS = 60_000_000_000
+
+
+@dataclass(kw_only=True)
+class Run:
+    """The recordings of one run: one for each rank of a job, or that of a program without ranks."""
+
+    first: manifest.Manifest
+    """Of the recording that was begun first."""
+    recordings: dict[int, Path] = field(default_factory=dict)
+    """By rank; a program without ranks is 0."""
+    end_ns: float = -math.inf
+    """When the last of them ended, infinite if one does not say."""
+
+    @property
+    def world_size(self) -> int | None:
+        """How many ranks the job had, if that is known."""
+        size = self.first.metadata.get("world_size")
+        return size if type(size) is int and size > 0 else None
+
+    def fits(self, content: manifest.Manifest, rank: int) -> bool:
+        """Say whether a recording of this rank may be of this run."""
+        ours, theirs = self.first.metadata, content.metadata
+        return (
+            ours.get("job") is not None
+            and all(ours.get(key) == theirs.get(key) for key in ("job", "world_size"))
+            and rank not in self.recordings
+            and content.start.wall_ns < self.end_ns + _APART_NS
+        )
+
+    def likeness(self, content: manifest.Manifest) -> tuple[bool, bool, int]:
+        """Return how well a recording fits, to be compared: by name, by step, then by time."""
+        return (
+            content.name == self.first.name,
+            content.first_step == self.first.first_step,
+            -abs(content.start.wall_ns - self.first.start.wall_ns),
+        )
+
+
+def find_runs(recordings: Mapping[Path, manifest.Manifest]) -> list[Run]:
+    """Return the runs that recordings are of, by the begin of their first one.
+
+    A rank's next recording is one of another run: a profiler's next round, or a job that was
+    started again under its old name.
+    """
+    runs: list[Run] = []
+    begun = sorted(recordings.items(), key=lambda item: (item[1].start.wall_ns, item[0]))
+    for path, content in begun:
+        rank = content.metadata.get("rank")
+        rank = rank if type(rank) is int and rank >= 0 else 0
+        fitting = [run for run in runs if run.fits(content, rank)]
+        if fitting:
+            run = max(fitting, key=lambda run: run.likeness(content))
+        else:
+            run = Run(first=content)
+            runs.append(run)
+        run.recordings[rank] = path
+        run.end_ns = max(run.end_ns, content.stop.wall_ns if content.stop else math.inf)
+    return runs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Newest:
+    """The run to look at first among the recordings of a folder."""
+
+    recordings: dict[int, Path]
+    """Those of it that have ended, by rank; all if none has."""
+    world_size: int | None = None
+    left_out: Sequence[int] = ()
+    """Its ranks that still record."""
+    is_running: bool = False
+    """Whether its program still records: no run has ended."""
+    is_passed: bool = False
+    """Whether there is a later one, whose program still records."""
+
+
+def newest(recordings: Sequence[Path]) -> Newest:
+    """Return the run that was begun last among those that have ended, if any has.
+
+    A recording that cannot be read is older than all others.
+    """
+    known = {}
+    for recording in recordings:
+        with contextlib.suppress(FormatError):
+            known[recording] = manifest.read(recording)
+    if not known:
+        return Newest(recordings={0: recordings[0]})
+    running = {path for path, content in known.items() if inventory.still_records(path, content)}
+    runs = find_runs(known)
+    ended = [run for run in runs if not running.issuperset(run.recordings.values())]
+    chosen = (ended or runs)[-1]
+    by_rank = dict(sorted(chosen.recordings.items()))
+    over = {rank: path for rank, path in by_rank.items() if path not in running}
+    return Newest(
+        recordings=over or by_rank,
+        world_size=chosen.world_size,
+        left_out=[rank for rank in by_rank if rank not in over] if over else [],
+        is_running=not over,
+        is_passed=bool(over) and runs[-1] is not chosen,
+    )
