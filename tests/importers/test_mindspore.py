@@ -212,7 +212,7 @@ def test_inputs_belong_to_launches_in_their_order(folder: Path) -> None:
         [[9, 6]],
         [[3, 9]],
     ]
-    assert events.notes == ("shapes of 1 operators cannot be told apart",)
+    assert events.notes == ("shapes of 1 operators cannot be distinguished",)
 
 
 def test_memory_is_what_changed(folder: Path) -> None:

@@ -88,17 +88,20 @@ def test_a_clock_that_runs_faster_is_slowed_down(tmp_path: Path) -> None:
     assert shown(trace) == [("mm", 50_000, 25_000)]
 
 
-def test_how_wrong_a_clock_may_be_is_told(tmp_path: Path) -> None:
+def test_the_clock_error_is_reported(tmp_path: Path) -> None:
     leave(tmp_path, "one.json", *MARKS, anchors=anchored(START_NS, width_ns=200))
     leave(tmp_path, "two.json", *MARKS, anchors=anchored(START_NS, width_ns=600))
     leave(tmp_path, "zero.json", *MARKS, source="other")
 
-    told = read(tmp_path).told
+    reports = read(tmp_path).reports
 
-    assert {source: each.residual_ns for source, each in told.items()} == {"torch": 300, "other": 0}
+    assert {source: each.residual_ns for source, each in reports.items()} == {
+        "torch": 300,
+        "other": 0,
+    }
 
 
-def test_marks_that_cannot_be_put_into_a_trace_are_told_beside_it(tmp_path: Path) -> None:
+def test_marks_that_cannot_be_put_into_a_trace_are_given_beside_it(tmp_path: Path) -> None:
     marks_ns = [round(ts * 1000) for ts in MARKS_US]
     leave(tmp_path, "torch.json", event("mm", 10), marks_ns=marks_ns)
 
@@ -107,13 +110,13 @@ def test_marks_that_cannot_be_put_into_a_trace_are_told_beside_it(tmp_path: Path
     assert shown(trace) == [("mm", 10_000, 1_000)]
 
 
-def test_a_trace_that_lacks_marks_is_told_of(tmp_path: Path) -> None:
+def test_a_trace_that_lacks_marks_is_reported(tmp_path: Path) -> None:
     leave(tmp_path, "torch.json", event("mm", 10), *MARKS[:3])
 
     found = read(tmp_path)
 
     assert found.traces == []
-    assert found.told["torch"].notes == [
+    assert found.reports["torch"].notes == [
         "torch.json could not be read (3 of 4 marks are in it)",
     ]
 
@@ -130,34 +133,34 @@ def test_a_trace_that_cannot_be_read_does_not_cost_the_others(
 
     (trace,) = found.traces
     assert shown(trace) == [("mm", 10_000, 1_000)]
-    (note,) = found.told["torch"].notes
+    (note,) = found.reports["torch"].notes
     assert note.startswith("a.json could not be read")
 
 
-def test_an_unknown_reader_is_told_of(tmp_path: Path) -> None:
+def test_an_unknown_reader_is_reported(tmp_path: Path) -> None:
     leave(tmp_path, "torch.json", *MARKS, reader="nobody")
 
-    assert len(read(tmp_path).told["torch"].notes) == 1
+    assert len(read(tmp_path).reports["torch"].notes) == 1
 
 
-def test_notes_of_the_source_and_of_the_reader_are_told(tmp_path: Path) -> None:
+def test_notes_of_the_source_and_of_the_reader_are_reported(tmp_path: Path) -> None:
     unknown = event("f", 3, cat="python_function")
     leave(tmp_path, "torch.json", *MARKS, unknown, notes=["no shapes"])
 
-    told = read(tmp_path).told["torch"]
+    report = read(tmp_path).reports["torch"]
 
-    assert told.notes == ["no shapes"]
-    assert told.skipped == {"python_function": 1}
+    assert report.notes == ["no shapes"]
+    assert report.skipped == {"python_function": 1}
 
 
-def test_what_a_killed_program_held_is_told_to_be_lost(tmp_path: Path) -> None:
+def test_what_a_killed_program_held_is_reported_as_lost(tmp_path: Path) -> None:
     announce_held(tmp_path, "jax")
 
     killed = read(tmp_path, replace(MANIFEST, stop=None))
 
-    (note,) = killed.told["jax"].notes
+    (note,) = killed.reports["jax"].notes
     assert note.endswith("is lost")
-    assert read(tmp_path).told == {}
+    assert read(tmp_path).reports == {}
 
 
 def test_threads_are_those_of_the_process_that_recorded(tmp_path: Path) -> None:
