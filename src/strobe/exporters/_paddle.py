@@ -18,6 +18,7 @@ from strobe.analysis.metadata import read_metadata, read_number
 from strobe.analysis.paddle_tree import PaddleEvents, paddle_events
 from strobe.exporters._lanes import Lanes, read_lanes
 from strobe.model.arrays import Int64
+from strobe.model.attributes import DTYPES, INPUTS, SHAPES
 from strobe.model.paddle import PROCESS_USE, SYSTEM_USE
 from strobe.model.paddle import TracerMemEventType as Memory
 from strobe.store.tables import Tables
@@ -86,13 +87,13 @@ def read_inputs(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
     What is no list of lists of sizes is left out: a user may have meant something else.
     """
-    told = json.loads(text) if '"shapes"' in text else {}
-    given = told.get("shapes") if isinstance(told, dict) else None
+    content = json.loads(text) if f'"{SHAPES}"' in text else {}
+    given = content.get(SHAPES) if isinstance(content, dict) else None
     if not isinstance(given, list) or not all(map(_is_shape, given)):
         return {}, {}
-    names = told.get("inputs") or [f"input{place}" for place in range(len(given))]
+    names = content.get(INPUTS) or [f"input{place}" for place in range(len(given))]
     shapes = {str(name): [shape] for name, shape in zip(names, given, strict=False)}
-    types = told.get("dtypes") or []
+    types = content.get(DTYPES) or []
     dtypes = {name: [str(dtype)] for name, dtype in zip(shapes, types, strict=False)}
     return shapes, dtypes
 
@@ -104,7 +105,7 @@ def _is_shape(value: object) -> bool:
 
 
 def _memory(tables: Tables, events: PaddleEvents, lanes: Lanes, pids: Int64) -> pl.DataFrame:
-    """Return what was allocated and freed, then what was reserved, as Paddle tells it."""
+    """Return what was allocated and freed, then what was reserved, as Paddle reports it."""
     held = tables.allocations().filter(pl.col("tid").is_not_null()).collect()
     if events.end_ns is not None:
         held = held.filter(pl.col("start_ns") < events.end_ns)

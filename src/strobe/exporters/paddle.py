@@ -30,6 +30,7 @@ from strobe.exporters._rows import number_texts
 from strobe.exporters._writing import writers
 from strobe.exporters.files import new_file
 from strobe.model.arrays import Int32
+from strobe.model.attributes import SHAPES
 from strobe.model.paddle import OF_PYTHON, ON_DEVICE
 from strobe.model.paddle import TracerEventType as Type
 from strobe.model.paddle import TracerMemEventType as Memory
@@ -218,7 +219,7 @@ def _more(rows: pl.DataFrame) -> list[pl.Expr]:
         written = pl.concat_str(pl.lit(',"correlation id":'), pl.col("correlation"))
         parts.append(written.fill_null(""))
     attributes = rows["attributes"]
-    if attributes.null_count() < rows.height and attributes.str.contains('"shapes"').any():
+    if attributes.null_count() < rows.height and attributes.str.contains(f'"{SHAPES}"').any():
         parts.append(pl.lit(number_texts(attributes).replaced(_inputs)))
     return parts
 

@@ -20,6 +20,7 @@ from strobe.exporters._paddle import VERSION, Content, read_content, read_inputs
 from strobe.exporters._rows import number_texts
 from strobe.exporters.files import new_file
 from strobe.model.arrays import Bool, Int64
+from strobe.model.attributes import SHAPES
 from strobe.model.paddle import ON_DEVICE
 from strobe.model.paddle import TracerEventType as Type
 from strobe.store.tables import Tables
@@ -293,10 +294,10 @@ class _Trees:
         for first in range(0, len(self._type), _NODES_AT_ONCE):
             last = min(first + _NODES_AT_ONCE, len(self._type))
             attributes = self._content.read_details(first, last, "attributes").to_series()
-            told = attributes.str.contains('"shapes"').fill_null(False).to_numpy()
-            told &= self._node[first:last] >= 0
-            rows.append(first + np.flatnonzero(told))
-            given.append(attributes.filter(pl.Series(told)))
+            has_shapes = attributes.str.contains(f'"{SHAPES}"').fill_null(False).to_numpy()
+            has_shapes &= self._node[first:last] >= 0
+            rows.append(first + np.flatnonzero(has_shapes))
+            given.append(attributes.filter(pl.Series(has_shapes)))
         row = np.concatenate([np.zeros(0, np.int64), *rows])
         inputs = number_texts(pl.concat([pl.Series([], dtype=pl.String), *given]))
         found = [read_inputs(text) for text in inputs.texts]

@@ -2,8 +2,8 @@
 """Shapes of Paddle's operators, from the file that lies beside a protobuf of strobe's own.
 
 Paddle's profiler drops them, so that the file is of sources/paddle/supplements.cpp, which draws it.
-A call is told by thread and time: it belongs to the innermost event around it, and to the launch of
-a kernel that follows in that.
+A call is identified by thread and time: it belongs to the innermost event around it, and to the
+launch of a kernel that follows in that.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ import numpy as np
 from strobe.errors import FormatError
 from strobe.importers.paddle_trace import EVENT_TYPES, HostEvents
 from strobe.model.arrays import Bool, Int64
+from strobe.model.attributes import CONCRETE, INPUTS, SHAPES
 from strobe.store import files
 
 ENDING = ".shapes"
 _CALL = np.dtype([("thread", "=u8"), ("time_ns", "=u8"), ("place", "=u8")])
 _LAUNCH = " kernel launch"
 _OPERATORS = tuple(EVENT_TYPES.index(name) for name in ("Operator", "OperatorInner"))
+_TRANSPOSED = ("transpose_x", "transpose_y")
 _FIRST = ("x", "input", "param")
 """Of the inputs, whose names Paddle sorts, what comes first in all operators that have it."""
 _MOST_DEPTH = 100
@@ -51,9 +53,9 @@ def read_calls(trace: Path) -> Calls | None:
         return None
     content = files.read_bytes(path)
     end = 0 if content.startswith(b"\n") else content.find(b"\n\n") + 1
-    told, data = content[:end].splitlines(), content[end + 1 :]
+    lines, data = content[:end].splitlines(), content[end + 1 :]
     try:
-        objects = [msgspec.json.decode(line, type=_Told) for line in told]
+        objects = [msgspec.json.decode(line, type=_Call) for line in lines]
         rows = np.frombuffer(data, _CALL)
     except (msgspec.MsgspecError, ValueError) as error:
         raise FormatError(path, "byte 0", f"no shapes of operators ({error})") from None
@@ -69,31 +71,31 @@ def read_calls(trace: Path) -> Calls | None:
     )
 
 
-class _Told(msgspec.Struct):
+class _Call(msgspec.Struct):
     op: str
     inputs: dict[str, list[list[int]]]
     attributes: dict[str, Any]
 
 
-def _attributes(told: _Told) -> dict[str, Any]:
-    names = sorted(told.inputs, key=lambda name: (name not in _FIRST, name))
-    given = [(name, shape) for name in names for shape in told.inputs[name]]
-    found: dict[str, Any] = {"shapes": [shape for _, shape in given]}
-    found["inputs"] = [name for name, _ in given]
-    concrete = _concrete(told.attributes)
-    return {**found, "concrete": concrete} if concrete else found
+def _attributes(call: _Call) -> dict[str, Any]:
+    names = sorted(call.inputs, key=lambda name: (name not in _FIRST, name))
+    given = [(name, shape) for name in names for shape in call.inputs[name]]
+    found: dict[str, Any] = {SHAPES: [shape for _, shape in given]}
+    found[INPUTS] = [name for name, _ in given]
+    concrete = _concrete(call.attributes)
+    return {**found, CONCRETE: concrete} if concrete else found
 
 
-def _concrete(told: Mapping[str, Any]) -> dict[str, Any]:
+def _concrete(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the attributes by the names that strobe.assemble.flops knows."""
-    found = {name: told[name] for name in ("transpose_x", "transpose_y") if told.get(name)}
-    algorithm, padding = told.get("padding_algorithm"), told.get("paddings")
-    if "strides" not in told or told.get("data_format") not in (None, "NCHW", "NCDHW"):
+    found = {name: attributes[name] for name in _TRANSPOSED if attributes.get(name)}
+    algorithm, padding = attributes.get("padding_algorithm"), attributes.get("paddings")
+    if "strides" not in attributes or attributes.get("data_format") not in (None, "NCHW", "NCDHW"):
         return found
-    found |= {"stride": told["strides"], "dilation": told.get("dilations", 1)}
+    found |= {"stride": attributes["strides"], "dilation": attributes.get("dilations", 1)}
     if algorithm in ("SAME", "VALID"):
         found["padding"] = algorithm.lower()
-    elif isinstance(padding, list) and len(padding) == len(told["strides"]):
+    elif isinstance(padding, list) and len(padding) == len(attributes["strides"]):
         found["padding"] = padding
     return found
 

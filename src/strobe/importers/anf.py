@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from strobe.importers.wire import Ranges, WireFile
+from strobe.model.attributes import DTYPES, GROUP
 
 _DTYPES = {
     **{1: "bool", 2: "int8", 3: "int16", 4: "int32", 5: "int64"},
@@ -52,9 +53,9 @@ def operators(path: Path) -> dict[str, dict[str, Any]]:
     dtypes |= _constants(file, file.find(graph, 5).ranges)
     inputs = file.find(nodes, 1)
     (given,) = file.columns(inputs.ranges, [(1, "bytes")])
-    found: list[dict[str, Any]] = [{"dtypes": []} for _ in range(len(nodes))]
+    found: list[dict[str, Any]] = [{DTYPES: []} for _ in range(len(nodes))]
     for node, text in zip(inputs.parent.tolist(), file.texts(given), strict=True):
-        found[node]["dtypes"].append(dtypes.get(text))
+        found[node][DTYPES].append(dtypes.get(text))
     _add_attributes(file, nodes, found)
     return dict(zip(file.texts(full_name), found, strict=True))
 
@@ -87,7 +88,7 @@ def _add_attributes(file: WireFile, nodes: Ranges, found: list[dict[str, Any]]) 
     ):
         if text == "group":
             (group,) = file.columns(value[[row]].or_empty(), [(7, "bytes")])
-            found[node]["group"] = file.texts(group)[0]
+            found[node][GROUP] = file.texts(group)[0]
         elif text in _STRATEGY:
             found[node]["strategy"] = _numbers(file, value[[row]].or_empty())
 

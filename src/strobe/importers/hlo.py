@@ -29,6 +29,7 @@ import numpy as np
 
 from strobe.importers.wire import Ranges, WireFile
 from strobe.model.arrays import Int64
+from strobe.model.attributes import DTYPES, SHAPES
 
 _DTYPES = {
     **{1: "bool", 2: "int8", 3: "int16", 4: "int32", 5: "int64"},
@@ -107,13 +108,13 @@ def _of_module(file: WireFile, module: Ranges) -> dict[str, Operator]:
     for row, own in enumerate(file.texts(name)):
         given = [place[each] for each in operands[row].tolist() if each in place]
         plain: dict[str, Any] = {}
-        told: dict[str, Any] = {
-            "shapes": [shapes[each] for each in given],
-            "dtypes": [dtypes[each] for each in given],
+        inputs: dict[str, Any] = {
+            SHAPES: [shapes[each] for each in given],
+            DTYPES: [dtypes[each] for each in given],
         }
         if opcodes[row].removesuffix("-start") in _COLLECTIVES:
-            plain |= {**told, **_groups(file, instructions[row : row + 1])}
-        whole = {**plain, **told, **({"op_name": origins[row]} if origins[row] else {})}
+            plain |= {**inputs, **_groups(file, instructions[row : row + 1])}
+        whole = {**plain, **inputs, **({"op_name": origins[row]} if origins[row] else {})}
         texts[own] = Operator(phases[row], _inside(plain), _inside(whole))
     return texts
 

@@ -209,7 +209,7 @@ def _flat(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Return shapes and dtypes as other frameworks have them: input after input."""
     shapes = [shape for each in inputs["shapes"].values() for shape in each]
     dtypes = [dtype for each in inputs["dtypes"].values() for dtype in each]
-    found = {"shapes": shapes, "dtypes": dtypes, "inputs": list(inputs["shapes"])}
+    found = {keys.SHAPES: shapes, keys.DTYPES: dtypes, keys.INPUTS: list(inputs["shapes"])}
     return {name: value for name, value in found.items() if value}
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from strobe.errors import FormatError
+from strobe.model.attributes import DTYPES, GROUP, SHAPES
 from strobe.store import files
 
 KINDS, CALLS = "dispatch_inputs.json", "dispatch_calls.bin"
@@ -41,11 +42,11 @@ class Call:
 
     def attributes(self) -> dict[str, Any]:
         """Return what it is given, and the group if it is a collective."""
-        told: dict[str, Any] = {
-            "shapes": [_part(each, 0) for each in self.inputs],
-            "dtypes": [_part(each, 1) for each in self.inputs],
+        given: dict[str, Any] = {
+            SHAPES: [_part(each, 0) for each in self.inputs],
+            DTYPES: [_part(each, 1) for each in self.inputs],
         }
-        return told | ({"group": self.group} if self.group else {})
+        return given | ({GROUP: self.group} if self.group else {})
 
 
 def _part(described: Any, which: int) -> Any:

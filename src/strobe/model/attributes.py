@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attributes are JSON objects. These are the keys that code reads; only people read the others."""
+"""The attributes of spans and instants: JSON objects, and every key in them that code reads.
+
+All other keys are for people only.
+"""
 
 from __future__ import annotations
 
@@ -12,34 +15,44 @@ from strobe.model.tables import PHASES
 
 # What sources and frameworks say about a span.
 PHASE = "phase"
-"""The part of the training step that it belongs to; null if the source says it is unknown."""
+"""The part of the training step that it belongs to; null if the source states it is unknown."""
 ENDS = "ends"
 """What ends with it, one of ENDINGS."""
 STEP = "step_num"
 """The number of the step that it is."""
 PROGRAM = "hlo_module"
-"""The program that an operator was compiled into, which may be of several phases."""
+"""The program that an operator was compiled into, which may span several phases."""
 
 TYPE = "type"
-"""The framework's own word for what it is: a layer's class, a type of Paddle's."""
+"""The framework's own type for it: a layer's class, an event type of Paddle's."""
 FULL_NAME = "full_name"
-"""The name with all scopes around it, where the framework has a shorter one too."""
+"""The name with all its scopes, if the framework has a shorter one too."""
 
-# Of an operator.
-SHAPES, DTYPES, CONCRETE = "shapes", "dtypes", "concrete"
-"""Of its inputs, one each; and the inputs that are no tensors."""
+# What sources and frameworks say about an operator.
+SHAPES, DTYPES, INPUTS = "shapes", "dtypes", "inputs"
+"""Shape, type and name of each input."""
+CONCRETE = "concrete"
+"""The values of inputs that are not tensors."""
 
-# Of what exchanges data with other processes.
+# About an exchange of data with other processes.
 COLLECTIVE = "collective"
 """What it does: all_reduce, send, ..."""
 GROUP, BYTES, DTYPE = "group", "bytes", "dtype"
 SYNCHRONOUS = "synchronous"
-"""Whether it is back only when all is done."""
+"""Whether it returns only when all is done."""
 REPLICAS = "replica_groups"
 WAITED = "rendezvous_wait_ns"
 
-# Of a call of a Python function.
+# About a call of a Python function.
 FILE, LINE, MODULE = "file", "line", "module"
+
+# About a mark or range of mstx.
+DOMAIN = "domain"
+
+# About the instant at which memory ran out.
+ERROR, MESSAGE, RESIDENT = "error", "message", "resident_bytes"
+HELD = "held"
+"""Who held memory then: a list of `device`, `bytes` and `owners`."""
 
 ENDINGS = ("step", "data")
 """A step of the program, or the data of a loader."""
@@ -70,10 +83,7 @@ def step(content: Mapping[str, Any]) -> int:
 
 
 class Attributes(Sequence[str]):
-    """JSON objects as texts. Keeps the objects of texts that it was given them for.
-
-    So what a producer has encoded need not be parsed again.
-    """
+    """JSON objects as texts. Objects that the producer passes along need not be parsed again."""
 
     def __init__(
         self, texts: Sequence[str] = (), objects: Mapping[int, Mapping[str, Any]] | None = None

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from strobe.analysis.memory import curve, held_at_peak, memory_timeline
 from strobe.analysis.metadata import read_metadata, read_number
+from strobe.model.attributes import ERROR, HELD, MESSAGE, RESIDENT
 from strobe.model.marks import OUT_OF_MEMORY
 from strobe.reports.numbers import format_bytes, format_count, format_ns, format_share
 from strobe.reports.text import new_table, printable
@@ -86,12 +87,12 @@ def _print(memory: _Memory, top: int, console: Console) -> None:
 
 def _print_end(console: Console, at: str, attributes: str) -> None:
     """Print what was known when memory had run out."""
-    told = json.loads(attributes)
-    text = f"out of memory at {at}: {told['error']}: {told['message']}"
-    if told.get("resident_bytes") is not None:
-        text += f" ({format_bytes(told['resident_bytes'])} resident)"
+    facts = json.loads(attributes)
+    text = f"out of memory at {at}: {facts[ERROR]}: {facts[MESSAGE]}"
+    if facts.get(RESIDENT) is not None:
+        text += f" ({format_bytes(facts[RESIDENT])} resident)"
     console.print(printable(text), markup=False)
-    for sums in told.get("held", ()):
+    for sums in facts.get(HELD, ()):
         where = "the host" if sums["device"] is None else f"device {sums['device']}"
         table = new_table(f"held on {where} then", "owner", "blocks", "bytes", "share")
         for owner, size, blocks in sums["owners"]:

@@ -26,7 +26,7 @@ from strobe.model.arrays import Int64
 from strobe.model.attributes import DTYPES, SHAPES
 from strobe.model.coded import distinct_rows
 
-_TELLING = ("name", "full_name", "category", "phase", "module", "attributes")
+_DESCRIBING = ("name", "full_name", "category", "phase", "module", "attributes")
 _HOST_WORK = ("operator", "communication")
 _NO_TENSORS = ("", "Scalar", "ScalarList")  # among the types of PyTorch's inputs
 _NUMBER = r"\.\d+$"  # that XLA gives to the second operator of a kind: dot.1
@@ -95,8 +95,8 @@ class Run:
         rows = counted.filter(
             pl.col("category").cast(pl.String).is_in(_HOST_WORK) & pl.col("device").is_null()
         )
-        kind, first = distinct_rows(rows, *_TELLING)
-        told = _told(first["attributes"])
+        kind, first = distinct_rows(rows, *_DESCRIBING)
+        value_of = _reader(first["attributes"])
         scope = pl.when(pl.col("module").is_not_null()).then(pl.col("module").cast(pl.String) + "/")
         name = pl.col("name").cast(pl.String)
         full = pl.coalesce(pl.col("full_name").cast(pl.String), scope + name, name)
@@ -106,8 +106,8 @@ class Run:
             name=full,
             phase=pl.col("phase").cast(pl.String),
             category=pl.col("category").cast(pl.String),
-            shapes=told(SHAPES),
-            dtypes=told(DTYPES),
+            shapes=value_of(SHAPES),
+            dtypes=value_of(DTYPES),
         )
         pairs = described.select("shapes", "dtypes").iter_rows()
         shapes = pl.Series([_of_tensors(*pair) for pair in pairs], dtype=pl.String)
@@ -165,12 +165,12 @@ def _of_tensors(shapes: str | None, dtypes: str | None) -> str | None:
     return json.dumps(known)
 
 
-def _told(attributes: pl.Series) -> Callable[[str], pl.Expr]:
-    """Return a function that gives what attributes say under a key; few of them differ."""
+def _reader(attributes: pl.Series) -> Callable[[str], pl.Expr]:
+    """Return a function that reads a key of the attributes, of which few are distinct."""
     texts = attributes.drop_nulls().unique().to_list()
     contents = [json.loads(text) for text in texts]
 
-    def told(key: str) -> pl.Expr:
+    def value_of(key: str) -> pl.Expr:
         values = [content.get(key) for content in contents]
         found = [
             value if value is None or isinstance(value, str) else json.dumps(value)
@@ -180,7 +180,7 @@ def _told(attributes: pl.Series) -> Callable[[str], pl.Expr]:
             texts, found, default=None, return_dtype=pl.String
         )
 
-    return told
+    return value_of
 
 
 def clip(run: Mapping[str, Any], step_list: Sequence[int] | None) -> dict[str, Any]:

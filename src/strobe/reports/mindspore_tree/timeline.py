@@ -13,6 +13,7 @@ import polars as pl
 
 from strobe.analysis.step_trace import communicating, union_of
 from strobe.exporters.json_events import Events, Room, join, write_events
+from strobe.model.attributes import DOMAIN
 from strobe.model.coded import distinct_rows
 from strobe.model.intervals import Union
 from strobe.model.nesting import nest
@@ -198,7 +199,7 @@ def _of_domains(frame: pl.DataFrame, run: Run) -> pl.DataFrame:
     exclude = run.parameters.get("mstx_domain_exclude") or []
     if not include and not exclude:
         return frame
-    domain = pl.col("attributes").str.json_path_match("$.domain")
+    domain = pl.col("attributes").str.json_path_match(f"$.{DOMAIN}")
     asked = domain.is_in(include) if include else ~domain.is_in(exclude)
     return frame.filter(domain.is_null() | asked)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from strobe.errors import CaptureError
+from strobe.model import attributes as keys
 from strobe.model.marks import OUT_OF_MEMORY
 from strobe.record import recorder
 from strobe.record.messages import show
@@ -179,8 +180,8 @@ class HostSource:
         held = _attempt(count_held) or []
         for line in describe_held(held):
             show(line)
-        facts = {"resident_bytes": resident, "unique_bytes": unique, "held": held}
-        recorder.core.instant(OUT_OF_MEMORY, error=kind, message=text, **facts)
+        facts = {keys.ERROR: kind, keys.MESSAGE: text, keys.RESIDENT: resident, keys.HELD: held}
+        recorder.core.instant(OUT_OF_MEMORY, unique_bytes=unique, **facts)
         if self._lines is not None:
             frugally = isinstance(error, MemoryError)
             moment = _attempt(partial(self._lines.keep, OUT_OF_MEMORY, frugally=frugally))
