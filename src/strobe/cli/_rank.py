@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that need one recording: of a job, that of a rank."""
+"""Commands that need one recording take a rank of a job."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from strobe.errors import CommandError
 from strobe.session.recording import Recording, open_recording
 
 PATH: Any = typer.Argument(
-    help="A recording, a folder that holds some, or what another profiler wrote: JSON of PyTorch "
-    "(.gz too) or Paddle, .pb of XLA or Paddle, a folder of MindSpore."
+    help="A recording, a folder of recordings, or a file of another profiler: JSON of PyTorch or "
+    "Paddle (also .gz), .pb of XLA or Paddle, or a folder of MindSpore's."
 )
-RANK: Any = typer.Option(None, "--rank", min=0, help="Which rank, if it is a job of several.")
+RANK: Any = typer.Option(None, "--rank", min=0, help="The rank to show, if there are several.")
 
 
 def open_rank(path: Path, rank: int | None) -> Recording:
-    """Open the one recording that is meant; raises CommandError where that is not clear."""
+    """Open the one recording at a path; raises CommandError if there are several ranks."""
     opened = open_recording(path)
     if not isinstance(opened, Job):
         _check_rank(opened, rank)

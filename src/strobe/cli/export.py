@@ -31,7 +31,7 @@ def export(
 ) -> None:
     """Write a recording as a Chrome, Perfetto or Paddle trace, its tables as CSV or Parquet.
 
-    --format strobe makes a recording of what another profiler wrote, or a copy of one.
+    --format strobe converts the file of another profiler to a recording, or copies a recording.
 
     Example: strobe export strobe_data --format perfetto -o trace.pftrace
     """
