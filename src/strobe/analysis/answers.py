@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one list of analyses: what Recording's methods and --json are made from.
+"""The one list of analyses, from which Recording's methods and --json are made.
 
 An analysis is a function whose first parameter is Tables. It returns a frame, a dataclass of frames
 and numbers, or None if the tables hold nothing about it.
@@ -42,4 +42,4 @@ class Answers:
 
 
 NAMES = tuple(name for name in vars(Answers) if not name.startswith("_"))
-"""What the analyses are called."""
+"""The names of all analyses."""

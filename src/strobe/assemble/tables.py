@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""assemble(trace, into): all tables of a trace, whoever produced it."""
+"""assemble(trace, into) writes all tables of a trace, whoever produced it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def assemble(
     progress: Progress = lambda _stage, _share: None,
     first: First = lambda _operators: None,
 ) -> None:
-    """Write all tables of a trace into a directory; `first` gets that of operators early."""
+    """Write all tables of a trace into a directory; `first` gets the operators early."""
     points, others, calls = _part(trace)
     spans, unfinished = cut(others, trace.start_ns, trace.end_ns)
     progress("nesting", 0.3)
@@ -104,7 +104,7 @@ def assemble(
 
 @dataclass(frozen=True)
 class _Points:
-    """What lies in the window besides spans."""
+    """The rows in the window besides spans."""
 
     instants: Instants
     counters: Counters
@@ -116,7 +116,7 @@ class _Points:
         bounds = (trace.start_ns, trace.end_ns)
         loads = trace.loads if trace.loads is not None else concatenate([], Loads)
         memory = concatenate(trace.allocations, Allocations)
-        # Another profiler that recorded at the same time may have asked for it.
+        # If memory was not asked for, another profiler that overlapped may have recorded it.
         asked = bounds if trace.wanted.memory else (0, -1)
         return _Points(
             instants=within(concatenate(trace.instants, Instants), *bounds),
@@ -131,7 +131,7 @@ class _Points:
 
 
 def _part(trace: Trace) -> tuple[_Points, Spans, Spans]:
-    """Return what lies in the window, the spans, and apart from these the calls of Python."""
+    """Separate the rows of points, the spans, and the calls of Python functions."""
     spans = concatenate(trace.spans, Spans)
     return _Points.of(trace, spans), *split_calls(spans, trace.threads)
 

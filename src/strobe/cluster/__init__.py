@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many ranks as one: the Tables of a run. Knows no session: Tables of any kind will do."""
+"""The Tables of many ranks as one job. Knows no session, so it works with Tables of any kind."""

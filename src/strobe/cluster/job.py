@@ -14,7 +14,7 @@ RankTables = TypeVar("RankTables", bound=Tables)
 
 
 class Job(Generic[RankTables]):
-    """The tables of each rank of one run; iterate over them, or take one by its rank."""
+    """The tables of each rank of one run: iterate over them, or pick one by its rank."""
 
     def __init__(
         self, path: Path, tables: Mapping[int, RankTables], *, world_size: int | None = None
@@ -29,7 +29,7 @@ class Job(Generic[RankTables]):
 
     @property
     def path(self) -> Path:
-        """The folder that its recordings are in."""
+        """The folder with its recordings."""
         return self._path
 
     @property
@@ -39,23 +39,23 @@ class Job(Generic[RankTables]):
 
     @property
     def ranks(self) -> list[int]:
-        """The ranks that are here, in order."""
+        """The ranks with a recording, in order."""
         return list(self._tables)
 
     @property
     def missing(self) -> list[int]:
-        """The ranks of the run that are not here; none where it is not known how many it had."""
+        """The ranks without a recording; empty if the number of ranks is unknown."""
         return [rank for rank in range(self._world_size or 0) if rank not in self._tables]
 
     def rank(self, number: int) -> RankTables:
-        """Return the tables of a rank; raises UsageError if it is not here."""
+        """Return the tables of a rank; raises UsageError if it has no recording."""
         if number not in self._tables:
             message = f"rank {number!r}: this job has {name_ranks(self.ranks)}"
             raise UsageError(message)
         return self._tables[number]
 
     def __getitem__(self, number: int) -> RankTables:
-        """Return the tables of a rank: job[1] is job.rank(1)."""
+        """Return the tables of a rank, as rank() does."""
         return self.rank(number)
 
     def __iter__(self) -> Iterator[RankTables]:
@@ -63,12 +63,12 @@ class Job(Generic[RankTables]):
         return iter(self._tables.values())
 
     def __len__(self) -> int:
-        """Return how many ranks are here."""
+        """Return the number of ranks with a recording."""
         return len(self._tables)
 
 
 def name_ranks(ranks: Iterable[int]) -> str:
-    """Return ranks for people, those that follow one another as a range: `ranks 0-3, 7`."""
+    """Name ranks for people, consecutive ones as a range: `ranks 0-3, 7`."""
     ranges: list[list[int]] = []
     for rank in sorted(ranks):
         if ranges and rank == ranges[-1][-1] + 1:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A recording's log, its manifest and what frameworks left -> a Trace -> its tables."""
+"""Reads a recording's logs, manifest and frameworks' bytes into a Trace, and writes its tables."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from strobe.store.manifest import IMPORTED, Manifest
 from strobe.store.references import LOG, Logs
 
 _FACTS_OF_SOURCES = ("version", "devices", "memory")
-"""What goes into the recording's metadata of the facts that a source reports."""
+"""Facts reported by sources that become metadata of the recording."""
 
 
 def build(
@@ -45,9 +45,9 @@ def build(
     progress: Progress,
     first: First = lambda _operators: None,
 ) -> bool:
-    """Write all tables of a recording into a directory; `first` gets that of operators early.
+    """Write all tables of a recording into a directory; `first` gets the operators early.
 
-    Returns whether all that was recorded is there: False if a log or a ring is missing.
+    Returns False if a log or a ring is missing, else True.
     """
     progress("reading", 0.0)
     recorded = read_recording(logs, manifest)
@@ -61,11 +61,11 @@ class Recorded:
 
     trace: Trace
     is_complete: bool
-    """Whether all that was recorded is there, or lost for good."""
+    """Whether nothing is missing that may be found again."""
 
 
 def read_recording(logs: Logs, manifest: Manifest) -> Recorded:
-    """Return the records of a recording and what frameworks left, on the system's clock."""
+    """Return a recording's own records and frameworks' traces, on the monotonic clock."""
     processes = [process for directory in logs.found for process in chunk_log.read(directory)]
     missing = [*logs.missing, *(each for process in processes for each in process.missing)]
     if not processes and not missing and manifest.recorder != IMPORTED:
@@ -106,12 +106,12 @@ def read_recording(logs: Logs, manifest: Manifest) -> Recorded:
 
 
 def _prefix(manifest: Manifest) -> str:
-    """Return what the names of the recording process's files have in them."""
+    """Return the part of file names that identifies the recording process."""
     return f"-{manifest.pid}-{manifest.process_start}-"
 
 
 def _clock(manifest: Manifest) -> Clock:
-    """Return how to set times of the records' clock to the system's, by what the two showed."""
+    """Return the conversion from the records' clock to the monotonic one, by the two anchors."""
     first, last = manifest.start, manifest.stop
     drift = 0.0
     if last is not None and last.clock_ns > first.clock_ns:
@@ -126,7 +126,7 @@ def _clock(manifest: Manifest) -> Clock:
 
 
 def _find_end(manifest: Manifest, trace: Trace) -> tuple[int, bool]:
-    """Return when the recording ended, and whether that is known or only its last record is."""
+    """Return when the recording ended, and False if that is only the time of its last record."""
     bound_ns = 1 << 62
     if manifest.max_seconds is not None:  # it ends then, whether or not anybody called step()
         bound_ns = manifest.start.monotonic_ns + round(manifest.max_seconds * 1e9)
@@ -142,7 +142,7 @@ def _find_end(manifest: Manifest, trace: Trace) -> tuple[int, bool]:
 
 
 def _with_the_last(steps: Steps | None, manifest: Manifest, end_ns: int) -> Steps | None:
-    """Return the steps with the one that was still going on at the end."""
+    """Add the step that was still going on at the end."""
     if steps is None or manifest.ended_with_step or steps.is_request.all():
         return steps
     marked = steps.take(~steps.is_request)
@@ -186,7 +186,7 @@ def _groups(manifest: Manifest) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _read_held(log_directories: Iterable[Path], start_ns: int) -> list[dict[str, Any]]:
-    """Return what each process wrote about its memory when it began to record it in this window."""
+    """Return what each process wrote about its memory when it began to record in this window."""
     latest: dict[int, dict[str, Any]] = {}
     for directory in log_directories:
         for path in filter(files.is_regular, files.list_folder(directory, "alive-*.json")):
@@ -206,7 +206,7 @@ def _held_blocks(content: Mapping[str, Any]) -> list[Held]:
 
 
 def _read_memory_lines(manifest: Manifest, directories: Sequence[Path]) -> list[dict[str, Any]]:
-    """Return what lines of Python held, as the source has written it."""
+    """Return what lines of Python held, as the source wrote it."""
     rows = []
     names = [report["facts"].get("lines") for report in manifest.sources.values()]
     for path in (folder / Path(name).name for folder in directories for name in names if name):
@@ -224,16 +224,16 @@ def _read_memory_lines(manifest: Manifest, directories: Sequence[Path]) -> list[
 
 @dataclass(frozen=True)
 class _Problems:
-    """What is not in the tables."""
+    """What is missing from the tables."""
 
     missing: Sequence[str]
     nameless: int
     end_is_known: bool
     uncounted: bool
-    """Whether nobody knows how many records are missing."""
+    """Whether the number of missing records is unknown."""
     dropped: int
     unread_tensors: int
-    """Tensors of before the recording that failed to say how much memory they hold."""
+    """Tensors from before the recording whose memory could not be read."""
 
 
 def _sources(
@@ -284,7 +284,7 @@ def _framework_source(name: str, recorded: Mapping[str, Any], read: Report) -> S
 
 
 def _way(report: Mapping[str, Any]) -> str:
-    """Say by which way a source recorded, and why by that one."""
+    """Say how a source recorded, and why in that way."""
     if report["path"] == "none":
         return f"not recorded: {report['reason']}"
     return f"by {report['path']}: {report['reason']}"
@@ -293,7 +293,7 @@ def _way(report: Mapping[str, Any]) -> str:
 def _count_dropped(
     manifest: Manifest, processes: Sequence[ProcessLog], start_ns: int, end_ns: int
 ) -> int:
-    """Return how many records of the window are nowhere, as far as that is known."""
+    """Return how many records of the window are lost, as far as that is known."""
     gaps = [gap for process in processes for gap in process.gaps]
     dropped = sum(gap.count for gap in gaps if gap.before_ns >= start_ns and gap.after_ns <= end_ns)
     own = [process for process in processes if _prefix(manifest) in process.prefix]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A foreign file or folder -> a Trace -> tables, kept in a cache for the next time."""
+"""Converts a foreign file or folder to tables, which are kept in a cache."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from strobe.store.places import cache_folder
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _ROOMS = ("importers", "assemble", "model", "finalize", "store")
-"""Whose code decides what the tables hold."""
+"""The rooms whose code decides what the tables hold."""
 _IMPORTED = "imported"
 
 

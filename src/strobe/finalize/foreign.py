@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What frameworks' own profilers left in a log (class B), laid on the clock of the records.
+"""Reads the traces that frameworks' own profilers left in a log (class B), on our clock.
 
-Beside each trace lies a file of facts: which importer reads it, and what anchors its clock.
+Beside each trace lies a file of facts: the importer that reads it, and anchors for its clock.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from strobe.store.manifest import Manifest
 from strobe.store.places import FACTS, HELD
 
 _LOST = "what the framework's own profiler held when the program ended is lost"
-# What sources call the readers, and how these are to be called.
+# The names that sources use for some readers -> importer and options.
 _READERS: dict[str, tuple[str, dict[str, Any]]] = {
     "xspace": ("xspace", {"shapes": False}),
     "xspace with shapes": ("xspace", {}),
@@ -50,7 +50,7 @@ class Foreign:
 
 
 class _Outcome(NamedTuple):
-    """What became of one trace."""
+    """The result of reading one trace."""
 
     source: str
     report: Report
@@ -58,9 +58,9 @@ class _Outcome(NamedTuple):
 
 
 def read_foreign(directories: Sequence[Path], manifest: Manifest, process: str) -> Foreign:
-    """Return every trace that lies in the logs, as of the process that recorded.
+    """Read every trace in the logs, assigned to the process that recorded.
 
-    Notes say which could not be read.
+    The reports say which could not be read.
     """
     listed = sorted(path for each in directories for path in files.list_folder(each))
     outcomes: list[_Outcome] = []

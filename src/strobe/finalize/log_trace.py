@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our own log as a Trace: one numbering of names and lanes for all processes."""
+"""Reads our own log into a Trace, with one numbering of names and lanes for all processes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _NOBODY_SAID = 0xFFFFFFFF
 
 
 class LogTrace(NamedTuple):
-    """What processes have recorded, in terms of the records' clock."""
+    """What processes have recorded, on the records' clock."""
 
     trace: Trace
     nameless: int
@@ -57,7 +57,7 @@ class LogTrace(NamedTuple):
 
 
 def read_log(processes: Iterable[ProcessLog], manifest: Manifest) -> LogTrace:
-    """Return the records of all processes; the steps are those of this recording."""
+    """Return the records of all processes; of the steps, only this recording's."""
     logs = [(process, _by_kind(process.records)) for process in processes]
     reader = _Reader()
     reader.are_numbered = any("of" in lane for log, _ in logs for lane in log.lanes.values())
@@ -105,7 +105,7 @@ class _Lane(NamedTuple):
 
 
 def _name(lane: _Lane, manifest: Manifest) -> Thread:
-    """Give a thread that only the system has named the name that Python knew at the stop."""
+    """Prefer the name that Python knew at the stop to one that only the system gave."""
     thread = lane.thread
     if not lane.has_system_name or thread.pid != manifest.pid:
         return thread
@@ -137,7 +137,7 @@ class _Part(NamedTuple):
 
 
 class _Reader:
-    """Reads processes one after the other, and numbers what they have in common."""
+    """Reads processes one after the other, and numbers their names, lanes and stacks in common."""
 
     def __init__(self) -> None:
         self.names, self.texts = Interner[str](), Interner[str]()
@@ -243,7 +243,7 @@ def _fill(
 
 
 def _split_instants(instants: Instants, names: list[str]) -> tuple[Instants, Loads]:
-    """Part the marks of frameworks' loaders, which last from their attribute since_ns."""
+    """Separate the marks of frameworks' loaders, which last from their attribute since_ns."""
     codes = [code for code, name in enumerate(names) if name in (BATCH, FETCH)]
     is_mark = np.isin(instants.name, codes)
     marks = instants.take(is_mark & (instants.attributes >= 0))
@@ -260,7 +260,7 @@ def _split_instants(instants: Instants, names: list[str]) -> tuple[Instants, Loa
 
 
 def _split_counters(counters: Counters, names: list[str]) -> tuple[Counters, Loads]:
-    """Part the marks of strobe.watch: counters whose value is the batch's number."""
+    """Separate the marks of strobe.watch: counters whose value is the batch's number."""
     loaders = {
         code: json.loads(name.removeprefix(BATCH))
         for code, name in enumerate(names)
@@ -289,7 +289,7 @@ def _objects(values: list[Any]) -> NDArray[Any]:
 
 
 class _Translation:
-    """One process's numbers for strings and lanes, in terms of the whole log's."""
+    """Maps one process's numbers for strings and lanes to those of the whole log."""
 
     def __init__(self, process: ProcessLog, reader: _Reader) -> None:
         self._strings = process.strings
@@ -372,13 +372,13 @@ class _Translation:
         )
 
     def _add_stack(self, stack_id: int, places: dict[int, int]) -> None:
-        """Give a stack a place, those above it first: its text is three numbers."""
+        """Add a stack, after those above it; its text is three numbers."""
         stacks = self._reader.stacks
         chain = []
         while stack_id not in places:
             above, name, attributes = map(int, self._strings.get(stack_id, "0 0 0").split())
             chain.append((stack_id, name, attributes))
-            places[stack_id] = -1  # should the log be damaged, no stack is above itself
+            places[stack_id] = -1  # if the log is damaged, a stack may not be above itself
             stack_id = above
         above_place = places[stack_id]
         for number, name, attributes in reversed(chain):
@@ -400,7 +400,7 @@ class _Translation:
         return self._texts(_column(records, "attributes", "<u4"), self._reader.texts, str)
 
     def _texts(self, ids: UInt32, texts: Interner[str], form: Callable[[str], str]) -> Int32:
-        """Number only the strings that are used here: a name is no attribute; 0 is none."""
+        """Number only the strings that are used here; 0 stands for none."""
         if not ids.any():
             return np.full(len(ids), -1, np.int32)
         largest = max(self._strings, default=0)
@@ -414,10 +414,10 @@ class _Translation:
 
 
 def _number_lanes(process: ProcessLog, lanes: list[_Lane]) -> tuple[Int32, Int64]:
-    """Add the process's lanes to the list; one whose definition was lost is there without it.
+    """Add the process's lanes to the list, also those whose definitions are lost.
 
-    Returns the places of all numbers of lanes there; and of those that are another lane with
-    sequence numbers, the first of these and the thread that counts them, -1 for the others.
+    Returns the index of each lane in the list. Some lanes stand for another lane plus sequence
+    numbers; for these it returns the first number and the thread that counts, else -1.
     """
     used = [_distinct(records["lane"]) for records in (*process.records, *process.open)]
     same = {number: known for number, known in process.lanes.items() if "of" in known}
@@ -450,7 +450,7 @@ def _distinct(numbers: UInt32) -> UInt32:
 
 
 def _by_kind(parts: list[Records]) -> dict[int, list[Records]]:
-    """Return the records of each kind; a part of one kind, as most are, is taken as it is."""
+    """Return the records by kind, without copying parts that hold one kind, as most do."""
     found: dict[int, list[Records]] = defaultdict(list)
     for records in parts:
         kinds = np.ascontiguousarray(records["kind"])
@@ -475,7 +475,7 @@ def _times(parts: list[Records], name: str) -> Int64:
 
 
 def _look_up(table: NDArray[_Integer], ids: UInt32) -> NDArray[_Integer]:
-    """Return table[id], and -1 for an id that the table does not have."""
+    """Return table[id], or -1 if the table has no such id."""
     if len(ids) == 0 or int(ids.max()) < len(table):
         return table[ids]
     found = np.full(len(ids), -1, table.dtype)
@@ -485,15 +485,15 @@ def _look_up(table: NDArray[_Integer], ids: UInt32) -> NDArray[_Integer]:
 
 
 def _words(records: Records) -> UInt64:
-    """Return the records as four words each, which are copied faster than fields."""
+    """View each record as four words, which are copied faster than fields."""
     return np.ascontiguousarray(records).view("<u8").reshape(-1, 4)
 
 
 def _unfinished(begun: list[Spans], ended: Spans) -> Spans:
-    """Return what has begun and not ended.
+    """Return the spans that have begun and not ended.
 
-    A program that is killed while a span ends leaves it in two places, so the same beginning counts
-    once, and not at all when it is among those that ended.
+    A program that is killed while a span ends leaves it in two places. So the same start counts
+    once, and not at all if it is among the spans that ended.
     """
     candidates = concatenate(begun, Spans)
     if len(candidates) == 0:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables that are being written while the first of them is looked at."""
+"""Writes tables in a thread, and hands out the first of them early."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _LOOK_AGAIN_S = 1.0
 
 
 class Make(Protocol):
-    """Returns the directory of tables, made first if need be; hands out operators early."""
+    """Writes the tables if they do not exist and returns their directory."""
 
     def __call__(self, progress: Progress, first: First, /) -> Path:
-        """Raise what keeps them from being made."""
+        """Pass the table of operators to `first` early; raises what prevents writing the tables."""
 
 
 class Opening:
-    """Has tables made in a thread of its own, which the interpreter's end waits for.
+    """Writes tables in a thread of its own, which the interpreter waits for at its end.
 
-    A table of operators needs a third of the time that all tables take, and is what most people
-    look at first.
+    The table of operators takes a third of the time of all tables, and most people look at it
+    first.
     """
 
     def __init__(self, make: Make, progress: Progress, *, is_made: bool) -> None:
@@ -44,11 +44,11 @@ class Opening:
         thread = threading.Thread(target=self._run, name=TABLES)
         try:
             (self._run if is_made else thread.start)()
-        except RuntimeError:  # no thread can be had
+        except RuntimeError:  # no thread can be started
             self._run()
 
     def operators(self) -> pl.DataFrame | None:
-        """Return the table of operators once it is known; None if only the tables have it."""
+        """Return the table of operators once it is known; None if it must be read from its file."""
         self._wait_for(self._first)
         if self._operators is None and self._error is not None:
             raise self._error
@@ -59,7 +59,7 @@ class Opening:
         self._wait_for(self._last)
         if self._error is not None:
             raise self._error
-        if self._tables is None:  # a child of fork, or who waited was interrupted
+        if self._tables is None:  # in a child of fork, or after an interrupted wait
             self._tables = self._make(self._progress, lambda _operators: None)
         return self._tables
 
@@ -68,7 +68,7 @@ class Opening:
             self._tables = self._make(self._tell, self._take)
         except _CancelledError:
             pass
-        except Exception as error:  # raised where the tables are asked for
+        except Exception as error:  # raised to whoever asks for the tables
             self._error = error
         finally:
             self._first.set()
@@ -84,7 +84,7 @@ class Opening:
         self._progress(stage, share)
 
     def _wait_for(self, event: threading.Event) -> None:
-        """Wait; whoever interrupts it does not want to wait at the interpreter's end either."""
+        """Wait for an event. After Ctrl-C, the end of the interpreter does not wait either."""
         try:
             while not event.wait(_LOOK_AGAIN_S):
                 if os.getpid() != self._pid:  # a child of fork has no such thread
@@ -95,4 +95,4 @@ class Opening:
 
 
 class _CancelledError(Exception):
-    """Nobody waits for the tables any more."""
+    """The user interrupted the wait for the tables."""

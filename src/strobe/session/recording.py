@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Recording: a directory of tables, whoever wrote it and whenever."""
+"""The Recording: tables that are written on demand, with each analysis as a method."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ else:
 class Recording(Tables, Answers):
     """The tables of one recording, and each analysis of them as a method.
 
-    Tables that are not there yet are written when one is asked for. A profiler hands out its
-    recordings inside the program that it records, so nothing heavy is imported before that.
+    Tables that do not exist yet are written when one is first read. Nothing heavy is imported
+    before that, since a profiler hands out its recordings inside the program that it records.
     """
 
     def __init__(self, path: Path, make: Make | None = None) -> None:
@@ -45,12 +45,12 @@ class Recording(Tables, Answers):
 
     @property
     def path(self) -> Path:
-        """The recording's directory, or the foreign file or folder that it was made of."""
+        """The recording's directory, or the foreign file or folder that was opened."""
         return self._path
 
     @property
     def directory(self) -> Path:
-        """Where the tables are, written first if need be."""
+        """Where the tables are; writes them first if they do not exist."""
         return self._opening.tables()
 
     @cached_property
@@ -66,7 +66,7 @@ class Recording(Tables, Answers):
         return finalize(self._path, progress, first)
 
     def scan(self, table: str) -> pl.LazyFrame:
-        """Return a table; that of operators is there before the others have been written."""
+        """Return a table. `operators` is available before the others have been written."""
         early = self._opening.operators() if table == "operators" else None
         return super().scan(table) if early is None else early.lazy()
 
@@ -75,16 +75,16 @@ class Recording(Tables, Answers):
     ) -> str:
         """Return a text for people: the steps and where their time goes, then the operators.
 
-        `width` is that of the terminal unless given. Raises UsageError for another `by` or `sort`.
-        By loader and by counter, waits for data and counters take the place of the operators, and
-        `sort` does nothing.
+        `width` defaults to that of the terminal. With by="loader" and by="counter", waits for data
+        and counters are shown instead of operators, and `sort` is ignored. Raises UsageError for an
+        unknown `by` or `sort`.
         """
         from strobe.reports.summary import summary_text
 
         return summary_text(self, by=by, sort=sort, top=top, width=width)
 
     def memory_text(self, *, top: int = 15, width: int | None = None) -> str:
-        """Return a text for people: memory over time, the most of it, and who held it then."""
+        """Return a text for people: memory over time, its peak, and who held it then."""
         from strobe.reports.memory import memory_text
 
         return memory_text(self, top=top, width=width)
@@ -94,7 +94,7 @@ class Recording(Tables, Answers):
 
         return summary_html(self)
 
-    if not TYPE_CHECKING:  # who inherits from Answers, and so knows each method
+    if not TYPE_CHECKING:  # type checkers see the base class Answers instead
 
         def __getattr__(self, name: str) -> Any:
             if not name.startswith("_"):
@@ -111,13 +111,13 @@ class Recording(Tables, Answers):
 
 
 def open_recording(path: str | os.PathLike[str]) -> Recording | Job[Recording]:
-    """Open a recording, the ranks of one run as a Job, or what another profiler wrote.
+    """Open a recording, the ranks of one run as a Job, or a file of another profiler.
 
-    Of a folder that holds several runs it is the newest, and a line says which. Tables that are not
-    there yet are written first: those of a program that has just stopped, or that was killed; those
-    of a job when they are asked for; those of a foreign file or folder go into this user's cache.
-    Raises FormatError when `path` is nothing that strobe reads or a newer strobe wrote it, and
-    StateError while the program still records.
+    If a folder holds several runs, the newest is opened and a line on standard error says which.
+    Tables that do not exist yet, because the program has just stopped or was killed, are written
+    first; those of a job when they are read. Tables of a foreign file go into the user's cache.
+    Raises FormatError if strobe cannot read what is at `path`, or a newer strobe wrote it, and
+    StateError if the program is still recording.
     """
     folder, found = _find(path)
     if not found:
@@ -134,12 +134,12 @@ def open_recording(path: str | os.PathLike[str]) -> Recording | Job[Recording]:
         return Job(around, ranks, world_size=chosen.world_size)
     opened = Recording(recordings[0])
     if not places.is_finalized(opened.path):
-        opened.scan("operators")  # known now, so that what is wrong shows here
+        opened.scan("operators")  # now, so that errors show here
     return opened
 
 
 class _Import:
-    """Makes the tables of a foreign file or folder, and keeps them from being deleted."""
+    """Converts a foreign file or folder, and keeps its tables from being deleted meanwhile."""
 
     def __init__(self, path: Path, parsed: Parsed | None) -> None:
         self._path = path
@@ -154,17 +154,14 @@ class _Import:
 
 
 def import_foreign(path: Path, parsed: Parsed | None = None) -> Recording:
-    """Return what another profiler wrote as a recording; raises FormatError.
-
-    `parsed` is what somebody has made of it already.
-    """
+    """Open a file of another profiler; `parsed` saves reading it again. Raises FormatError."""
     imported = Recording(path, _Import(path, parsed))
-    imported.scan("operators")  # known now, so that what is wrong shows here
+    imported.scan("operators")  # now, so that errors show here
     return imported
 
 
 def _find(path: str | os.PathLike[str]) -> tuple[Path, list[Path]]:
-    """Return the path that was meant, and the recordings in it; none if it may be foreign."""
+    """Return the absolute path, and the recordings in it; none if it may be foreign."""
     if not isinstance(path, (str, os.PathLike)):
         message = f"open(path={path!r}): path must be a str or a Path"
         raise UsageError(message)
@@ -203,7 +200,9 @@ def _say_which(folder: Path, found: list[Path], chosen: runs.Newest) -> str:
     if len(recordings) > 1:
         which = f"{name_ranks(chosen.recordings)} of {which}"
         others = set(found) - set(recordings)
-        if any(other.is_relative_to(shown) for other in others):  # then it does not name the run
+        if any(
+            other.is_relative_to(shown) for other in others
+        ):  # then the folder does not identify the run
             shown = recordings[0]
     if chosen.left_out:
         which += f", without {name_ranks(chosen.left_out)}, still being recorded"
@@ -215,7 +214,7 @@ def _say_which(folder: Path, found: list[Path], chosen: runs.Newest) -> str:
 
 
 def _terminal_progress() -> Progress:
-    """Return a progress line for people who wait longer than a second at a terminal."""
+    """Return a progress line that appears at a terminal after a second."""
     began = time.monotonic()
     at_terminal = sys.stderr is not None and sys.stderr.isatty()
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders of tables that were made of foreign files, kept for the next time: this user's alone.
+"""A cache of tables converted from foreign files, accessible to its user alone.
 
 <cache>/<key>/tables/*.parquet
-<cache>/<key>/.lock             held by whoever reads or writes the tables: nobody deletes them
+<cache>/<key>/.lock             locked by readers and writers, so that nobody deletes the tables
 <cache>/<key>.part-<id>         being written
 <cache>/<key>.gone-<id>         being deleted
 
-What has not been used for the longest time goes first once all together are too large.
+If the entries together grow too large, those that were not used for the longest time go first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from strobe.errors import UsageError
 from strobe.store import files, inventory, manifest
 
 MOST_BYTES = 2 << 30
-"""All entries together, but for the one that was used last, which may be larger."""
+"""The bound on all entries together, except the one that was used last."""
 BOUND_VARIABLE = "STROBE_CACHE_BYTES"
 _TABLES = "tables"
 _LOCK = ".lock"
@@ -31,7 +31,7 @@ _GONE = ".gone-"
 
 
 class Entry:
-    """A folder of tables that stays while this object does."""
+    """A folder of tables, which is not deleted while this object lives."""
 
     def __init__(self, folder: Path) -> None:
         self.tables = folder / _TABLES
@@ -43,10 +43,10 @@ class Entry:
 
 
 class Cache:
-    """Folders by key, in a folder that only this user may open."""
+    """Entries by key, in a folder that only this user may open."""
 
     def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
-        """Make the folder; raises OSError, and PermissionError where others have a say in it."""
+        """Make the folder; raises OSError, and PermissionError if another user owns it."""
         folder.mkdir(mode=0o700, exist_ok=True)
         status = folder.lstat()
         is_ours = not hasattr(os, "getuid") or status.st_uid == os.getuid()
@@ -66,12 +66,12 @@ class Cache:
         entry = Entry(folder)
         with contextlib.suppress(OSError):
             os.utime(folder)
-        # It may have been taken away before we held it.
+        # It may have been deleted before we held its lock.
         return entry if files.is_folder(entry.tables) else None
 
     @contextlib.contextmanager
     def writing(self, key: str) -> Iterator[Path]:
-        """Let the tables of a key be written into a new folder: there as a whole or not at all."""
+        """Yield a folder to write the tables of a key into; they appear whole or not at all."""
         part = self._folder / f"{key}{_PART}{manifest.new_id()}"
         lock = None
         try:
@@ -91,7 +91,7 @@ class Cache:
         self._bound(self._folder / key)
 
     def _bound(self, used: Path) -> None:
-        """Delete what was used longest ago until all others are within the bound."""
+        """Delete the entries that were used longest ago until the rest are within the bound."""
         found = [path for path in files.list_folders(self._folder) if path != used]
         sizes = {path: inventory.size_bytes(path) for path in found}
         total = sum(sizes.values())
@@ -103,9 +103,9 @@ class Cache:
 
 
 def bound_bytes() -> int:
-    """Return how large the cache may become: as the environment says, else MOST_BYTES.
+    """Return the bound that the environment sets, else MOST_BYTES.
 
-    Raises UsageError where that is no number.
+    Raises UsageError if it is not a number.
     """
     text = os.environ.get(BOUND_VARIABLE, "")
     if text and not text.isdecimal():
@@ -122,7 +122,7 @@ def _last_used(path: Path) -> float:
 
 
 def _hold(folder: Path) -> int | None:
-    """Keep others from deleting a folder until the descriptor is closed; None where we cannot."""
+    """Keep others from deleting a folder until the descriptor is closed; None if that fails."""
     try:
         import fcntl
 
@@ -134,7 +134,7 @@ def _hold(folder: Path) -> int | None:
 
 
 def _remove(folder: Path) -> bool:
-    """Delete a folder unless somebody reads or writes it."""
+    """Delete a folder unless a process reads or writes it."""
     gone = folder
     try:
         import fcntl
@@ -144,7 +144,7 @@ def _remove(folder: Path) -> bool:
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if _GONE not in folder.name:  # nobody is to find it half deleted
+        if _GONE not in folder.name:  # so that nobody finds it half deleted
             gone = folder.with_name(f"{folder.name}{_GONE}{manifest.new_id()}")
             folder.rename(gone)
         shutil.rmtree(gone, ignore_errors=True)

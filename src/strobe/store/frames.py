@@ -50,10 +50,10 @@ def file_path(directory: Path, table: str) -> Path:
 
 
 def scan(directory: Path, table: str) -> pl.LazyFrame:
-    """Return a table lazily; raises FormatError when its file is missing.
+    """Return a table lazily; raises FormatError if its file is missing.
 
-    A column that did not exist when the recording was made is what was kept in its place, or null;
-    such a table has no rows.
+    A column that older recordings lack is filled from the attributes that held it before, or null.
+    A table that older recordings lack has no rows.
     """
     path = file_path(directory, table)
     problem = files.oddity(path)
@@ -76,7 +76,7 @@ def scan(directory: Path, table: str) -> pl.LazyFrame:
 
 
 def _older(table: str, column: str, dtype: type[pl.DataType]) -> pl.Expr:
-    """Return a column that the file does not have: as it was kept before, or null."""
+    """Return a column that the file lacks, from the attributes that held it before, or null."""
     key = MISSING.get((table, column))
     if key is None:
         return pl.lit(None, dtype=dtype)

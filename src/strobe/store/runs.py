@@ -21,11 +21,11 @@ class Run:
     """The recordings of one run: one for each rank of a job, or that of a program without ranks."""
 
     first: manifest.Manifest
-    """Of the recording that was begun first."""
+    """The manifest of the recording that began first."""
     recordings: dict[int, Path] = field(default_factory=dict)
     """By rank; a program without ranks is 0."""
     end_ns: float = -math.inf
-    """When the last of them ended, infinite if one does not say."""
+    """When the last of them ended, infinite if that is unknown for one."""
 
     @property
     def world_size(self) -> int | None:
@@ -34,7 +34,7 @@ class Run:
         return size if type(size) is int and size > 0 else None
 
     def fits(self, content: manifest.Manifest, rank: int) -> bool:
-        """Say whether a recording of this rank may be of this run."""
+        """Say whether a recording of this rank may belong to this run."""
         ours, theirs = self.first.metadata, content.metadata
         return (
             ours.get("job") is not None
@@ -44,7 +44,7 @@ class Run:
         )
 
     def likeness(self, content: manifest.Manifest) -> tuple[bool, bool, int]:
-        """Return how well a recording fits, to be compared: by name, by step, then by time."""
+        """Return a sort key for how well a recording fits: by name, by step, then by time."""
         return (
             content.name == self.first.name,
             content.first_step == self.first.first_step,
@@ -53,10 +53,10 @@ class Run:
 
 
 def find_runs(recordings: Mapping[Path, manifest.Manifest]) -> list[Run]:
-    """Return the runs that recordings are of, by the begin of their first one.
+    """Group recordings into runs, ordered by the start of each run's first recording.
 
-    A rank's next recording is one of another run: a profiler's next round, or a job that was
-    started again under its old name.
+    If a rank has a second recording, that belongs to another run: a profiler's next round, or a job
+    that was started again under its old name.
     """
     runs: list[Run] = []
     begun = sorted(recordings.items(), key=lambda item: (item[1].start.wall_ns, item[0]))
@@ -76,23 +76,23 @@ def find_runs(recordings: Mapping[Path, manifest.Manifest]) -> list[Run]:
 
 @dataclass(frozen=True, kw_only=True)
 class Newest:
-    """The run to look at first among the recordings of a folder."""
+    """The newest run among the recordings of a folder."""
 
     recordings: dict[int, Path]
-    """Those of it that have ended, by rank; all if none has."""
+    """Its recordings that have ended, by rank; all of them if none has."""
     world_size: int | None = None
     left_out: Sequence[int] = ()
-    """Its ranks that still record."""
+    """Its ranks that are still recording."""
     is_running: bool = False
-    """Whether its program still records: no run has ended."""
+    """Whether its program is still recording, because no run has ended."""
     is_passed: bool = False
-    """Whether there is a later one, whose program still records."""
+    """Whether a later run exists, whose program is still recording."""
 
 
 def newest(recordings: Sequence[Path]) -> Newest:
-    """Return the run that was begun last among those that have ended, if any has.
+    """Return the run that began last among those that have ended, if any has.
 
-    A recording that cannot be read is older than all others.
+    Recordings that cannot be read count as older than all others.
     """
     known = {}
     for recording in recordings:

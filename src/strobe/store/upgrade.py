@@ -22,8 +22,8 @@ UPGRADES: Mapping[int, Callable[[Content], Content]] = {
     1: lambda content: {**content, "format": 2},
 }
 
-# (table, column that older files of it do not have) -> the key of attributes that it was; a user's
-# own attributes may have the same
+# (table, column that its older files lack) -> the key of attributes that held it; a user's own
+# attributes may have the same key
 MISSING: Mapping[tuple[str, str], str] = {
     ("spans", TYPE): TYPE,
     ("spans", FULL_NAME): FULL_NAME,
