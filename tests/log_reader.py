@@ -129,18 +129,18 @@ def _events(
     """Yield the records, and as "open" what has begun and not ended, once each."""
     unfinished: set[tuple[int, ...]] = set()
     finished: set[tuple[int, ...]] = set()
+    texts = {number: text.decode("utf-8", "surrogatepass") for number, text in strings.items()}
+    sets = _values([record for record in records if record[28] == 9], texts)
 
     def event(kind: str, start_ns: int, value: float, name: int, more: int, lane: int) -> Event:
         assert lane in lanes, f"lane {lane} is not defined"
-        texts = (
-            strings[number].decode("utf-8", "surrogatepass") for number in (name, more) if number
-        )
-        return Event(kind, *(*texts, "")[:2], lane, start_ns, value)
+        attributes = "" if not more else sets[more] if more & 0x80000000 else texts[more]
+        return Event(kind, texts[name] if name else "", attributes, lane, start_ns, value)
 
     for slot in opened:
         start_ns, name, more, lane = struct.unpack_from("<QIII", slot)
         unfinished.add((start_ns, name, more, lane))
-    for record in records:
+    for record in (record for record in records if record[28] != 9):
         start_ns, value, name, more, lane, kind, category, reserved = struct.unpack(
             "<QQIIIBBH", record
         )
@@ -155,6 +155,30 @@ def _events(
         yield event(KINDS[kind], start_ns, bits, name, more, lane)
     for start_ns, name, more, lane in sorted(unfinished - finished):
         yield event("open", start_ns, 0, name, more, lane)
+
+
+def _values(records: list[bytes], texts: dict[int, str]) -> dict[int, str]:
+    """Return the attributes that are recorded value by value, as JSON."""
+    found: dict[int, dict[str, Any]] = {}
+    pending, left = b"", 0
+    for record in records:
+        key, number, string, _, kind, length = struct.unpack_from("<IIIBBH", record, 16)
+        assert number & 0x80000000
+        values = found.setdefault(number, {})
+        whole, real, bits = (struct.unpack_from(form, record, 8)[0] for form in ("<q", "<d", "<Q"))
+        assert (left > 0) == (kind == 7), "a text goes on in the next record of its ring"
+        if kind == 5:
+            pending, left = b"", length
+        if kind in (5, 7):
+            pending += record[: min(left, 16)]
+            left -= min(left, 16)
+            value: Any = pending.decode()
+        else:
+            assert kind in (1, 2, 3, 4, 6)
+            value = {1: whole, 2: real, 3: bits == 1, 4: None, 6: texts.get(string)}[kind]
+        values[texts[key]] = value
+    assert left == 0
+    return {number: json.dumps(values) for number, values in found.items()}
 
 
 def read_log(directory: Path | str) -> list[ProcessLog]:

@@ -31,12 +31,14 @@ typedef enum {
                      // high half of the address; category 1: on the device in `window`
   kKindSample = 8,  // a thread's stack: dur_ns is the time since the samples before, name a text of
                     // three numbers: that of the stack that called it (0: none), name, attributes
+  kKindValue = 9,   // one attribute: see VALUE
 } Kind;
 
 // RECORD, 32 bytes
 //   0          8        16     20     24     28  29  30  32
 //   | start_ns | dur_ns | name | attr | lane | k | c | w |
-// name, attr: ids of strings in the definitions log (attr 0: none). lane: id of a lane there.
+// name, attr: ids of strings in the definitions log (attr 0: none; with kValuesBit, a set of values).
+// lane: id of a lane there.
 // k: Kind. c: category: of a span its place in CATEGORIES (model/tables.py), 0 for a user's; of a
 // step 1 if it is a request. w: of a step its window; of a span whose lane has sequence numbers its
 // own, less the lane's.
@@ -51,6 +53,22 @@ typedef struct {
   uint16_t window;
 } Record;
 _Static_assert(sizeof(Record) == kRecordBytes, "RECORD is a file format");
+
+// VALUE: a record of kind 9, one attribute of a set of them. `attributes` is the set's number, with
+// kValuesBit set; the spans and instants that have these attributes name it in theirs. `name` is the
+// key. A set is in one piece of one ring, and before the first record that names it.
+//   0            8            16    20    24     28  29     30       32
+//   | value ............... | key | set | string | 9 | type | length |
+typedef enum {
+  kValueInt = 1,    // dur_ns: an int64
+  kValueFloat = 2,  // dur_ns: the bits of a float64
+  kValueBool = 3,   // dur_ns: 0 or 1
+  kValueNull = 4,   // nothing
+  kValueText = 5,   // UTF-8 of `length` bytes in the first 16 bytes, and in the records that follow
+  kValueString = 6,  // lane: the id of a string in the definitions log
+  kValueMore = 7,    // the next 16 bytes of the text before
+} ValueType;
+enum { kValuesBit = 0x80000000u };
 
 // OPEN SLOT, 32 bytes: a span that has begun and not ended. start_ns is written last and cleared
 // after the span's record is published, so a killed program leaves it in one place or in both,

@@ -41,8 +41,17 @@ uint32_t string_id(Ring *ring, PyObject *text, bool *defined);
 // A new reference to the str of a number, NULL without an exception where it is not known any more.
 PyObject *string_of_id(uint32_t serial, uint32_t id);
 
-// The same for the attributes' JSON text; 0 for none.
+// The same for the JSON text of attributes that are not plain; 0 for none.
 uint32_t attributes_id(Ring *ring, PyObject *attributes, bool *defined);
+
+// Attributes of a vectorcall are kept as the tuple of keys and as many values, and recorded without
+// JSON, if they are few and plain: None, bool, int of 64 bits, float or str, and no subclass.
+enum { kMostValues = 4 };
+bool values_are_plain(PyObject *const *values, Py_ssize_t count);
+PyObject *values_dict(PyObject *keys, PyObject *const *values);
+
+// The id of a set of such values, which it writes to the ring; 0 when there can be none.
+uint32_t values_id(Ring *ring, PyObject *keys, PyObject *const *values, bool *defined);
 
 // Keyword arguments of a vectorcall but the one at `except` (-1: all) as a new dict whose values are
 // ones that we can keep, or NULL with an exception. `caller` is for its message.

@@ -42,6 +42,7 @@ typedef struct Log {
   _Atomic int failed_errno;  // of the first write that failed
 
   _Atomic uint32_t next_string;
+  _Atomic uint32_t next_values;  // the number of the next set of attributes
   _Atomic uint32_t next_lane;
 
   pthread_t drainer;

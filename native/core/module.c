@@ -14,15 +14,23 @@ static PyObject *core_clock_ns(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(
   return PyLong_FromUnsignedLongLong(clock_ns());
 }
 
+// What is said about a point: keys with plain values, or a dict; neither if nothing is.
+typedef struct {
+  PyObject *keys;
+  PyObject *const *values;
+  PyObject *dict;
+} About;
+
 // Writes a record that has no duration; returns None.
-static PyObject *put_point(PyObject *name, PyObject *attributes, uint64_t value, Kind kind) {
+static PyObject *put_point(PyObject *name, About about, uint64_t value, Kind kind) {
   uint64_t now_ns = clock_ns();
   Ring *ring = recorder_ring();
   if (ring == NULL) Py_RETURN_NONE;
   uint32_t serial = ring->serial;
   Record record = {.start_ns = now_ns, .dur_ns = value, .kind = (uint8_t)kind};
   bool defined = true;
-  record.attributes = attributes_id(ring, attributes, &defined);
+  record.attributes = about.keys ? values_id(ring, about.keys, about.values, &defined)
+                                 : attributes_id(ring, about.dict, &defined);
   record.name = recorder_owns(ring, serial) ? string_id(ring, name, &defined) : 0;
   record.lane = recorder_owns(ring, serial) ? lane_id(ring) : 0;
   if (record.name && recorder_owns(ring, serial)) ring_put(ring, &record);
@@ -37,13 +45,16 @@ static PyObject *core_instant(PyObject *Py_UNUSED(module), PyObject *const *argu
     return NULL;
   }
   if (!check_name("instant", arguments[0])) return NULL;
-  PyObject *attributes = NULL;
-  if (keywords && PyTuple_GET_SIZE(keywords) > 0) {
-    attributes = collect_attributes("instant", arguments + count, keywords, -1);
-    if (attributes == NULL) return NULL;
+  Py_ssize_t said = keywords ? PyTuple_GET_SIZE(keywords) : 0;
+  About about = {NULL, arguments + count, NULL};
+  if (said && said <= kMostValues && values_are_plain(about.values, said)) {
+    about.keys = keywords;
+  } else if (said) {
+    about.dict = collect_attributes("instant", about.values, keywords, -1);
+    if (about.dict == NULL) return NULL;
   }
-  PyObject *result = put_point(arguments[0], attributes, 0, kKindInstant);
-  Py_XDECREF(attributes);
+  PyObject *result = put_point(arguments[0], about, 0, kKindInstant);
+  Py_XDECREF(about.dict);
   return result;
 }
 
@@ -65,7 +76,7 @@ static PyObject *core_counter(PyObject *Py_UNUSED(module), PyObject *const *argu
   }
   uint64_t bits;
   memcpy(&bits, &value, sizeof bits);
-  return put_point(arguments[0], NULL, bits, kKindCounter);
+  return put_point(arguments[0], (About){NULL, NULL, NULL}, bits, kKindCounter);
 }
 
 static PyObject *core_step(PyObject *Py_UNUSED(module), PyObject *arguments) {

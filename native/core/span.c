@@ -22,8 +22,11 @@ typedef struct {
   PyObject_HEAD
   vectorcallfunc vectorcall;
   PyObject *name;
-  PyObject *attributes;  // dict or NULL
-  uint32_t serial;       // the log that the two ids belong to
+  // Attributes are a tuple of keys with their values, if these are few and plain, or else a dict.
+  PyObject *keys;        // NULL: none
+  PyObject *attributes;  // NULL: none
+  PyObject *values[kMostValues];
+  uint32_t serial;  // the log that the two ids belong to
   uint32_t name_id;
   uint32_t attributes_id;
   uint8_t category;  // 0: the user's
@@ -70,7 +73,8 @@ static Opening describe(Span *self, Ring *ring) {
     open.attributes = self->attributes_id;
   } else {
     bool defined = true;
-    open.attributes = attributes_id(ring, self->attributes, &defined);
+    open.attributes = self->keys ? values_id(ring, self->keys, self->values, &defined)
+                                 : attributes_id(ring, self->attributes, &defined);
     if (recorder_owns(ring, serial)) open.name = string_id(ring, self->name, &defined);
     self->serial = open.name && defined ? serial : 0;
     self->name_id = open.name;
@@ -160,6 +164,10 @@ static void span_dealloc(Span *self) {
   PyMem_Free(self->earlier);
   Py_DECREF(self->name);
   Py_XDECREF(self->attributes);
+  if (self->keys) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self->keys); i++) Py_DECREF(self->values[i]);
+    Py_DECREF(self->keys);
+  }
   if (spare_count < kSpareSpans) {
     spare_spans[spare_count++] = self;
   } else {
@@ -193,6 +201,7 @@ static PyObject *make_span(PyTypeObject *type, PyObject *name, PyObject *attribu
   self->vectorcall = span_call;
   self->name = Py_NewRef(name);
   self->attributes = attributes;
+  self->keys = NULL;
   self->serial = 0;
   self->category = 0;
   self->open.ring = NULL;
@@ -219,6 +228,16 @@ static PyObject *span_vectorcall(PyObject *type, PyObject *const *arguments, siz
   }
   if (!check_name("span", name)) return NULL;
   PyObject *attributes = NULL;
+  bool few = name_keyword < 0 && keyword_count <= kMostValues;
+  if (keyword_count && few && values_are_plain(arguments + count, keyword_count)) {
+    Span *span = (Span *)make_span((PyTypeObject *)type, name, NULL);
+    if (span == NULL) return NULL;
+    span->keys = Py_NewRef(keywords);
+    for (Py_ssize_t i = 0; i < keyword_count; i++) {
+      span->values[i] = Py_NewRef(arguments[count + i]);
+    }
+    return (PyObject *)span;
+  }
   if (keyword_count > (name_keyword >= 0)) {
     attributes = collect_attributes("span", arguments + count, keywords, name_keyword);
     if (attributes == NULL) return NULL;
@@ -248,13 +267,18 @@ static PyObject *span_end(PyObject *self, PyObject *Py_UNUSED(nothing)) {
 
 static PyObject *span_attributes(PyObject *object, void *Py_UNUSED(closure)) {
   Span *self = (Span *)object;
+  if (self->keys) return values_dict(self->keys, self->values);
   return self->attributes ? PyDict_Copy(self->attributes) : PyDict_New();
 }
 
 static PyObject *span_repr(PyObject *object) {
   Span *self = (Span *)object;
-  if (self->attributes == NULL) return PyUnicode_FromFormat("strobe.span(%R)", self->name);
-  return PyUnicode_FromFormat("strobe.span(%R, **%R)", self->name, self->attributes);
+  if (!self->keys && !self->attributes) return PyUnicode_FromFormat("strobe.span(%R)", self->name);
+  PyObject *attributes = span_attributes(object, NULL);
+  if (attributes == NULL) return NULL;
+  PyObject *text = PyUnicode_FromFormat("strobe.span(%R, **%R)", self->name, attributes);
+  Py_DECREF(attributes);
+  return text;
 }
 
 // A model that holds a span can be copied and pickled: the copy is a span that is not open.

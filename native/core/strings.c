@@ -135,29 +135,16 @@ uint32_t attributes_id(Ring *ring, PyObject *attributes, bool *defined) {
   return id;
 }
 
-// An int with too many digits has no JSON: one that is larger than a machine's is looked at.
-static bool is_plain(PyObject *value) {
-  if (PyLong_CheckExact(value)) {
-    int overflow = 0;
-    PyLong_AsLongLongAndOverflow(value, &overflow);
-    return overflow == 0;
-  }
-  return value == Py_None || PyUnicode_CheckExact(value) || PyFloat_CheckExact(value) ||
-         PyBool_Check(value);
-}
-
 PyObject *collect_attributes(const char *caller, PyObject *const *values, PyObject *names,
                              Py_ssize_t except) {
   PyObject *attributes = PyDict_New();
-  bool plain = true;
   for (Py_ssize_t i = 0; attributes && i < PyTuple_GET_SIZE(names); i++) {
     if (i == except) continue;
-    plain = plain && is_plain(values[i]);
     if (PyDict_SetItem(attributes, PyTuple_GET_ITEM(names, i), values[i]) != 0) {
       Py_CLEAR(attributes);
     }
   }
-  if (attributes == NULL || plain) return attributes;
+  if (attributes == NULL || values_are_plain(values, PyTuple_GET_SIZE(names))) return attributes;
   PyObject *checked = python_call(kCheckAttributes, Py_BuildValue("(sO)", caller, attributes));
   Py_DECREF(attributes);
   return checked;

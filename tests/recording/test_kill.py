@@ -62,6 +62,7 @@ def check_recovered(spans: pl.DataFrame, counts: list[int]) -> None:
         ended = finished(spans, f"lane {lane}")
         assert told <= len(ended) <= told + 1
         assert ended["start_ns"].n_unique() == len(ended)
+        assert ended["attributes"].null_count() in (0, len(ended))  # numbered, or all alike
         if ended["attributes"].null_count() == 0:
             assert ended["attributes"].to_list() == [f'{{"n":{n}}}' for n in range(len(ended))]
         unfinished = count(spans.filter(pl.col("unfinished")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 
+import polars as pl
 import pytest
 
 from programs import Program, count, finished
@@ -40,7 +41,8 @@ VALUES = [
     -0.0,
     1e308,
     5e-324,
-    float("inf"),
+    -(2**63),
+    2**63,
     "",
     "\0",
     "\ud83d",
@@ -63,9 +65,8 @@ def test_names_come_back_exactly(program: Program) -> None:
 
 
 def test_attributes_come_back_exactly(program: Program) -> None:
-    values = ascii(VALUES).replace("inf", "float('inf')")
     spans = program.record(f"""
-        for value in {values}:
+        for value in {VALUES!a}:
             with strobe.span("s", value=value, **{{"any key\\0\\ud83d": 1}}): pass
             strobe.instant("i", value=value)
     """)
@@ -75,6 +76,79 @@ def test_attributes_come_back_exactly(program: Program) -> None:
     assert [type(row["value"]) for row in read] == [type(value) for value in VALUES]
     instants = program.open().instants().collect()["attributes"]
     assert [json.loads(text) for text in instants] == [{"value": value} for value in VALUES]
+
+
+def test_texts_of_any_length_come_back(program: Program) -> None:
+    """Up to 64 bytes are in the ring, 16 in each record; longer ones are defined as names are."""
+    texts = ["é" * count + "x" * more for count in (0, 1, 16, 32, 33) for more in range(20)]
+
+    spans = program.record(f"""
+        for text in {texts!a}:
+            with strobe.span("s", before=1, text=text, after=text[:3]): pass
+    """)
+
+    assert [json.loads(text) for text in spans["attributes"]] == [
+        {"before": 1, "text": text, "after": text[:3]} for text in texts
+    ]
+
+
+def test_numbers_that_json_lacks_are_texts(program: Program) -> None:
+    spans = program.record("""
+        nan, infinity = float("nan"), float("inf")
+        with strobe.span("s", a=nan, b=infinity, c=-infinity): pass
+        with strobe.span("s", a=[nan, {"deep": infinity}], b=1.5): pass
+    """)
+
+    read = spans["attributes"].str.json_decode(pl.Struct({"b": pl.String}))
+    assert read.struct.field("b").to_list() == ["Infinity", "1.5"]
+    assert [json.loads(text) for text in spans["attributes"]] == [
+        {"a": "NaN", "b": "Infinity", "c": "-Infinity"},
+        {"a": ["NaN", {"deep": "Infinity"}], "b": 1.5},
+    ]
+
+
+def test_scalars_of_numpy_are_numbers(program: Program) -> None:
+    spans = program.record("""
+        import numpy as np
+        with strobe.span("s", a=np.int64(-3), b=np.float32(0.5), c=np.bool_(True)): pass
+        with strobe.span("s", a=[np.int8(1), np.float64("nan")], b={"x": np.uint64(2**63)}): pass
+    """)
+
+    assert [json.loads(text) for text in spans["attributes"]] == [
+        {"a": -3, "b": 0.5, "c": True},
+        {"a": [1, "NaN"], "b": {"x": 2**63}},
+    ]
+
+
+def test_a_value_that_cannot_be_kept_is_refused_in_a_line(program: Program) -> None:
+    output = program.run("""
+        import numpy as np
+        from strobe.errors import UsageError
+        for value in (np.zeros(10**6), ["x" * 10**7, object()], object):
+            try:
+                strobe.span("s", value=value)
+            except UsageError as error:
+                print(len(str(error)) < 500, str(error).startswith("span(value="))
+    """)
+
+    assert output.split() == ["True"] * 6
+
+
+def test_attributes_of_a_span_that_a_kill_left_open(program: Program) -> None:
+    program.run(
+        """
+        import os, signal
+        profiler = strobe.Profiler(output=OUT)
+        profiler.start()
+        open_span = strobe.span("open", step=7, why="a text of more than sixteen bytes").begin()
+        os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        exits=-9,
+    )
+
+    (span,) = program.open().spans().collect().rows(named=True)
+    assert span["unfinished"]
+    assert json.loads(span["attributes"]) == {"step": 7, "why": "a text of more than sixteen bytes"}
 
 
 def test_a_span_without_attributes_has_none(program: Program) -> None:

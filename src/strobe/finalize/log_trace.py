@@ -13,9 +13,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from strobe.finalize.values import LOST_NAME, read_values
 from strobe.model import attributes as keys
 from strobe.model.arrays import Int32, Int64, UInt32, UInt64
 from strobe.model.attributes import Attributes
+from strobe.model.coded import Coded
 from strobe.model.interning import Interner
 from strobe.model.marks import BATCH, FETCH
 from strobe.model.tables import CATEGORIES
@@ -43,7 +45,6 @@ from strobe.store.manifest import Manifest
 
 _Integer = TypeVar("_Integer", np.int32, np.int64)
 
-LOST_NAME = "(name lost)"
 _USER, _PYTHON = CATEGORIES.index("user"), CATEGORIES.index("python")
 _NOBODY_SAID = 0xFFFFFFFF
 
@@ -147,7 +148,7 @@ class _Reader:
         self.are_numbered = False
 
     def read(self, process: ProcessLog, kinds: dict[int, list[Records]]) -> _Part:
-        translate = _Translation(process, self)
+        translate = _Translation(process, kinds[layout.KIND_VALUE], self)
         ended = translate.spans(kinds[layout.KIND_SPAN])
         if self.are_numbered:
             sequence, numbered_by = translate.sequences(kinds[layout.KIND_SPAN])
@@ -209,31 +210,39 @@ def _fill_columns(
     Each text is parsed once. Keys that the table has columns for are removed from the attributes.
     """
     written = Attributes(list(texts))
-    objects: list[Mapping[str, Any]] = [{}] * len(written)
-    for part in parts:
-        for place in np.unique(part.attributes[_is_described(part)]).tolist():
-            if any(f'"{key}"' in written[place] for key in keys.WITH_COLUMNS):
-                objects[place] = written.content(place)
-    place_of = np.append(np.arange(len(objects), dtype=np.int32), np.int32(-1))
-    known = {place: content for place, content in enumerate(objects) if content}
-    for place, content in enumerate(objects):
+    used = [part.attributes[_is_described(part)] for part in parts]
+    described = {
+        place: written.content(place)
+        for place in np.unique(np.concatenate([np.zeros(0, np.int32), *used])).tolist()
+        if any(f'"{key}"' in written[place] for key in keys.WITH_COLUMNS)
+    }
+    if not described:
+        return list(parts), written
+    place_of = np.append(np.arange(len(written), dtype=np.int32), np.int32(-1))
+    known = dict(described)
+    for place, content in described.items():
         if any(key in content for key in keys.IN_TABLE):
             rest = {key: value for key, value in content.items() if key not in keys.IN_TABLE}
             code = texts[json.dumps(rest, separators=(",", ":"))] if rest else -1
             place_of[place] = code
             known[code] = rest
-    filled = [_fill(part, objects, place_of, names) for part in parts]
+    filled = [_fill(part, described, place_of, names) for part in parts]
     return filled, Attributes(list(texts), known)
 
 
 def _fill(
-    spans: Spans, objects: Sequence[Mapping[str, Any]], place_of: Int32, names: Interner[str]
+    spans: Spans,
+    described: Mapping[int, Mapping[str, Any]],
+    place_of: Int32,
+    names: Interner[str],
 ) -> Spans:
     is_described = _is_described(spans)
     if not is_described.any():
         return spans
     codes = np.where(is_described, spans.attributes, np.int32(-1))
-    columns = attribute_columns(objects, codes)
+    row_of = np.full(len(place_of), -1, np.int32)
+    row_of[list(described)] = np.arange(len(described))
+    columns = attribute_columns(list(described.values()), row_of[codes])
     for key in keys.IN_TABLE:
         if key in columns:
             places = [names[escape(text)] for text in columns[key].texts]
@@ -291,10 +300,15 @@ def _objects(values: list[Any]) -> NDArray[Any]:
 class _Translation:
     """Maps one process's numbers for strings and lanes to those of the whole log."""
 
-    def __init__(self, process: ProcessLog, reader: _Reader) -> None:
+    def __init__(self, process: ProcessLog, values: list[Records], reader: _Reader) -> None:
         self._strings = process.strings
         self._reader = reader
         self._lane_of, self._numbered = _number_lanes(process, reader.lanes)
+        sets = read_values(values, process.strings)
+        distinct = Coded.of(sets.texts)
+        codes = [reader.texts[text] for text in distinct.texts]
+        self._set_numbers = sets.numbers
+        self._set_codes = np.array(codes, np.int32)[distinct.codes]
 
     def spans(self, records: list[Records]) -> Spans:
         return Spans(
@@ -396,8 +410,14 @@ class _Translation:
         return self._texts(_column(records, "name", "<u4"), self._reader.names, escape)
 
     def _attributes(self, records: list[Records]) -> Int32:
+        ids = _column(records, "attributes", "<u4")
+        is_set = ids >= layout.VALUES_BIT
         # JSON in ASCII: nothing in it to escape, and escaping would change what it says.
-        return self._texts(_column(records, "attributes", "<u4"), self._reader.texts, str)
+        codes = self._texts(np.where(is_set, np.uint32(0), ids), self._reader.texts, str)
+        if is_set.any():
+            numbers = ids[is_set] - np.uint32(layout.VALUES_BIT)
+            codes[is_set] = _find(self._set_numbers, self._set_codes, numbers)
+        return codes
 
     def _texts(self, ids: UInt32, texts: Interner[str], form: Callable[[str], str]) -> Int32:
         """Number only the strings that are used here; 0 stands for none."""
@@ -482,6 +502,14 @@ def _look_up(table: NDArray[_Integer], ids: UInt32) -> NDArray[_Integer]:
     inside = ids < len(table)
     found[inside] = table[ids[inside]]
     return found
+
+
+def _find(keys: Int64, values: Int32, wanted: UInt32) -> Int32:
+    """Return the values of keys that are in rising order, -1 for a key that is not there."""
+    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    if not len(keys):
+        return np.full(len(wanted), -1, np.int32)
+    return np.where(keys[place] == wanted, values[place], np.int32(-1))
 
 
 def _words(records: Records) -> UInt64:

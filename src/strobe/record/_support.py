@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
@@ -17,20 +18,31 @@ _COROUTINE = 0x80 | 0x100
 _ASYNC_GENERATOR = 0x200
 
 
-# Made once: json.dumps with separators makes an encoder for each call.
-_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+def _as_plain(value: Any) -> Any:
+    """Return the Python number of a scalar of NumPy's, which JSON does not know."""
+    if type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
+        return value.item()
+    message = f"Object of type {type(value).__name__} is not JSON serializable"
+    raise TypeError(message)
+
+
+# Made once: json.dumps with options makes an encoder for each call.
+_encode = json.JSONEncoder(
+    separators=(",", ":"), check_circular=False, allow_nan=False, default=_as_plain
+).encode
 
 
 def refuse_name(caller: str, name: object) -> NoReturn:
     """Raise for a name that is no str."""
-    message = f"{caller}(name={name!r}): name must be a str, not {type(name).__name__}"
+    message = f"{caller}(name={_shorten(name)}): name must be a str, not {type(name).__name__}"
     raise UsageError(message)
 
 
 def refuse_value(name: str, value: object) -> NoReturn:
     """Raise for a counter's value that is no number."""
     message = (
-        f"counter({name!r}, value={value!r}): value must be a number, not {type(value).__name__}"
+        f"counter({_shorten(name)}, value={_shorten(value)}): value must be a number, not "
+        f"{type(value).__name__}"
     )
     raise UsageError(message)
 
@@ -39,27 +51,46 @@ def check_attributes(caller: str, attributes: dict[str, Any]) -> dict[str, Any]:
     """Return the attributes if they can be kept; raise UsageError naming the one that cannot."""
     for key, value in attributes.items():
         try:
-            json.dumps(value)
+            encode_attributes({"": value})
         except (TypeError, ValueError, RecursionError) as error:
             message = (
-                f"{caller}({key}={_written(value)}): an attribute is a str, int, float, bool, "
+                f"{caller}({key}={_shorten(value)}): an attribute is a str, int, float, bool, "
                 f"None, or lists and dicts of these ({error}); pass str({key}) instead"
             )
             raise UsageError(message) from None
     return attributes
 
 
-def _written(value: object) -> str:
-    """Return the repr, where there is one: not of a list too deep or an int too long to print."""
+def _shorten(value: object) -> str:
+    """Return a short repr: a value may be large, too deep, or an int too long to print."""
+    import reprlib
+
     try:
-        return repr(value)
+        return reprlib.repr(value)
     except (RecursionError, ValueError):
         return f"<{type(value).__name__}>"
 
 
 def encode_attributes(attributes: dict[str, Any]) -> str:
-    """Return attributes as ASCII JSON: any text, lone surrogates too, comes back as it was."""
-    return _encode(attributes)
+    """Return attributes as ASCII JSON: any text, lone surrogates too, comes back as it was.
+
+    JSON has no NaN and no infinity: the texts "NaN", "Infinity" and "-Infinity" stand for them.
+    """
+    try:
+        return _encode(attributes)
+    except ValueError:
+        return _encode(_without_nan(attributes))
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_without_nan(key): _without_nan(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(each) for each in value]
+    plain = _as_plain(value) if type(value).__module__ == "numpy" else value
+    if isinstance(plain, float) and not math.isfinite(plain):
+        return "NaN" if math.isnan(plain) else "Infinity" if plain > 0 else "-Infinity"
+    return plain
 
 
 def describe_lane(tid: int, context: int) -> str:

@@ -197,12 +197,19 @@ def _take_once(parts: list[tuple[int, Records]], head: int, log: ProcessLog) -> 
         end = first + len(records)
         if end <= next_seq or len(records) == 0:
             continue
+        times = _times(records)
         if first > next_seq:
-            log.gaps.append(Gap(first - next_seq, last_ns, _written_ns(records[0])))
+            log.gaps.append(Gap(first - next_seq, last_ns, times[0] if times else _FOR_EVER))
         log.records.append(records[max(0, next_seq - first) :])
-        next_seq, last_ns = end, _written_ns(records[-1])
+        next_seq, last_ns = end, times[1] if times else last_ns
     if head > next_seq:
         log.gaps.append(Gap(head - next_seq, last_ns, _FOR_EVER))
+
+
+def _times(records: Records) -> tuple[int, int] | None:
+    """Return when the first and the last record were written; values alone do not say it."""
+    timed = np.flatnonzero(records["kind"] != layout.KIND_VALUE)
+    return (_written_ns(records[timed[0]]), _written_ns(records[timed[-1]])) if len(timed) else None
 
 
 def _written_ns(record: np.void) -> int:

@@ -70,6 +70,7 @@ class Log:
         self.strings: dict[str, int] = {}
         self.string_bytes = 0
         self.next_string = 1
+        self.next_values = 0
         self.next_lane = 0
         self.lost_definitions = 0
         self.failed_errno = 0  # the first write that failed

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import monotonic_ns
 from types import FunctionType, SimpleNamespace
 from typing import Any, Final
@@ -24,6 +24,13 @@ clock_ns: Callable[[], int] = monotonic_ns
 # An open slot's second and third word: name | attributes << 32, lane | category << 32.
 _put_open = struct.Struct("<2Q").pack_into
 _pack_float = struct.Struct("<d").pack
+_TEXT = struct.Struct("<2Q")
+_NUMBERS: dict[type, tuple[int, Callable[[Any], bytes]]] = {
+    int: (layout.VALUE_INT, struct.Struct("<q").pack),
+    float: (layout.VALUE_FLOAT, _pack_float),
+    bool: (layout.VALUE_BOOL, struct.Struct("<Q").pack),
+    type(None): (layout.VALUE_NULL, struct.Struct("<Q").pack),
+}
 
 use_control = recorder.use_control
 start = recorder.start
@@ -43,7 +50,9 @@ _SPAN: Final = layout.KIND_SPAN << 32
 _INSTANT: Final = layout.KIND_INSTANT << 32
 _COUNTER: Final = layout.KIND_COUNTER << 32
 _STEP: Final = layout.KIND_STEP << 32
+_VALUE: Final = layout.KIND_VALUE << 32
 
+_INT_END: Final = 1 << 63
 _PLAIN = frozenset({type(None), bool, int, float, str})
 _MISSING: Any = object()
 
@@ -90,13 +99,58 @@ def _identify(ring: Ring, name: str, attributes: dict[str, Any] | None) -> int:
     try:
         if attributes is not None:
             try:
-                encoded = ring.log.string_id(_support.encode_attributes(attributes)) << 32
+                encoded = _attributes_id(ring, attributes) << 32
             except Exception as error:
                 forget_error(error)
         return encoded | ring.log.string_id(name)
     except Exception as error:
         forget_error(error)
         return 0
+
+
+def _attributes_id(ring: Ring, attributes: dict[str, Any]) -> int:
+    """Return the number of a set of values, written to the ring, or else of their JSON."""
+    values = attributes.values()
+    if len(attributes) > layout.MOST_VALUES or not _are_plain(values):
+        return ring.log.string_id(_support.encode_attributes(attributes))
+    records = [
+        (ring.log.string_id(key), *record)
+        for key, value in attributes.items()
+        for record in _value_records(ring.log, value)
+    ]
+    with ring.log.lock:
+        number = layout.VALUES_BIT | ring.log.next_values
+        ring.log.next_values += 1
+    for key, first, second, lane_and_kind in records:
+        ring.put(first, second, key | number << 32, lane_and_kind)
+    return number
+
+
+def _are_plain(values: Iterable[Any]) -> bool:
+    return all(
+        type(value) in _PLAIN and (type(value) is not int or -_INT_END <= value < _INT_END)
+        for value in values
+    )
+
+
+def _value_records(log: Log, value: Any) -> list[tuple[int, int, int]]:
+    """Return the two words of a value and its string, kind, type and length, for each record."""
+    if type(value) is not str:
+        kind, pack = _NUMBERS[type(value)]
+        word = 0 if value is None else int.from_bytes(pack(value), "little")
+        return [(0, word, _VALUE | kind << 40)]
+    try:
+        text = value.encode()
+    except UnicodeEncodeError:
+        text = bytes(layout.LONGEST_TEXT + 1)
+    if len(text) > layout.LONGEST_TEXT:
+        return [(0, 0, log.string_id(value) | _VALUE | layout.VALUE_STRING << 40)]
+    records = []
+    for done in range(0, max(len(text), 1), layout.VALUE_BYTES):
+        first, second = _TEXT.unpack(text[done : done + layout.VALUE_BYTES].ljust(16, b"\0"))
+        kind = layout.VALUE_MORE if done else layout.VALUE_TEXT
+        records.append((first, second, _VALUE | kind << 40 | len(text) << 48))
+    return records
 
 
 class span:
@@ -283,9 +337,7 @@ def _exact(caller: str, name: object) -> str:
 
 
 def _checked(caller: str, attributes: dict[str, Any]) -> dict[str, Any]:
-    # An int with too many digits has no JSON: one that is larger than a machine's is looked at.
-    long = any(type(value) is int and value.bit_length() > 63 for value in attributes.values())
-    if not long and _PLAIN.issuperset(map(type, attributes.values())):
+    if _are_plain(attributes.values()):
         return attributes
     return _support.check_attributes(caller, attributes)
 
