@@ -221,11 +221,12 @@ def _fill_columns(
     place_of = np.append(np.arange(len(written), dtype=np.int32), np.int32(-1))
     known = dict(described)
     for place, content in described.items():
-        if any(key in content for key in keys.IN_TABLE):
-            rest = {key: value for key, value in content.items() if key not in keys.IN_TABLE}
-            code = texts[json.dumps(rest, separators=(",", ":"))] if rest else -1
-            place_of[place] = code
-            known[code] = rest
+        rest = keys.without_columns(content)
+        if not rest:
+            place_of[place] = -1
+        elif len(rest) < len(content):
+            place_of[place] = texts[json.dumps(rest, separators=(",", ":"))]
+            known[int(place_of[place])] = rest
     filled = [_fill(part, described, place_of, names) for part in parts]
     return filled, Attributes(list(texts), known)
 

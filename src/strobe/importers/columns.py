@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strobe.model.arrays import Bool, Float64, Int8, Int32, Int64, Places
-from strobe.model.attributes import ENDS, IN_TABLE, PHASE, Attributes
+from strobe.model.attributes import PHASE, Attributes, without_columns
 from strobe.model.coded import Coded
 from strobe.model.collectives import is_communication
 from strobe.model.interning import Interner
@@ -34,8 +34,6 @@ from strobe.model.trace import (
 _ON_DEVICE = [CATEGORIES.index("kernel"), CATEGORIES.index("copy")]
 _BACKWARD = CATEGORIES.index("backward")
 _COMMUNICATION = CATEGORIES.index("communication")
-
-_HAVE_COLUMNS = (*IN_TABLE, PHASE, ENDS)
 
 START_WALL_NS = "start_wall_ns"
 """The key of a trace's metadata: when it began, as clocks on walls show it."""
@@ -138,7 +136,8 @@ class AttributeTable:
         texts, objects = Interner[str](), {}
         codes = []
         for content in self._objects:
-            rest = {key: value for key, value in content.items() if key not in _HAVE_COLUMNS}
+            rest = without_columns(content)
+            rest.pop(PHASE, None)
             code = texts[json.dumps(rest, separators=(",", ":"))] if rest else -1
             codes.append(code)
             if rest:

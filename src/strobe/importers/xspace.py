@@ -27,7 +27,7 @@ from strobe.importers import hlo
 from strobe.importers.columns import Events, to_trace
 from strobe.importers.wire import Kind, Ranges, WireFile
 from strobe.model.arrays import Bool, Int8, Int32, Int64
-from strobe.model.attributes import PHASE, WAITED, WITH_COLUMNS, Attributes
+from strobe.model.attributes import PHASE, STATED, WAITED, Attributes
 from strobe.model.collectives import XLA
 from strobe.model.interning import Interner
 from strobe.model.tables import CATEGORIES
@@ -140,10 +140,10 @@ class _Reader:
         self._file = file
         self._shapes = shapes
         self._names, self._texts = Interner[str](), Interner[str]()
-        self._told: list[dict[str, Any]] = []  # what each text tells that code reads
+        self._stated: list[dict[str, Any]] = []  # what each text states that code reads
         # Made of two: each of its own, and numbered from _MADE down until the others are complete.
         self._made: list[str] = []
-        self._made_told: list[dict[str, Any]] = []
+        self._made_stated: list[dict[str, Any]] = []
         self._operators: dict[tuple[int, str], hlo.Operator] = {}
         self._columns: list[dict[str, Any]] = []
         self._threads: dict[tuple[int, int], str] = {}
@@ -269,7 +269,7 @@ class _Reader:
     def _attributes(self, plane: _Plane, stats: _Stats, place: Int64, events: int) -> Int32:
         """Return the place of each event's attributes among the texts.
 
-        Events with the same statistics are told by a hash of 64 bits over them.
+        A hash of 64 bits over an event's statistics identifies events with the same ones.
         """
         other = np.isin(stats.number, _numbers(plane, "correlation_id")) | (stats.kind == _OTHER)
         kept = np.flatnonzero(~other & ~self._says_name(plane, stats, place))
@@ -287,16 +287,16 @@ class _Reader:
         )
         values = iter(stats.named(self._file, plane.stats, kept[rows]))
         found = (dict(islice(values, count)) for count in length.tolist())
-        texts = np.array([self._number(told) for told in found], np.int32)
+        texts = np.array([self._number(content) for content in found], np.int32)
         codes[event[first]] = texts[inverse.reshape(-1)]
         return self._with_operators(plane, stats, place, codes) if self._operators else codes
 
-    def _number(self, told: dict[str, Any]) -> int:
+    def _number(self, content: dict[str, Any]) -> int:
         """Return the place of attributes among the texts."""
-        text = _encode(told).decode()
+        text = _encode(content).decode()
         code = self._texts[text]
-        if code == len(self._told):
-            self._told.append({key: told[key] for key in WITH_COLUMNS if key in told})
+        if code == len(self._stated):
+            self._stated.append({key: content[key] for key in STATED if key in content})
         return code
 
     def _with_operators(self, plane: _Plane, stats: _Stats, place: Int64, codes: Int32) -> Int32:
@@ -318,7 +318,7 @@ class _Reader:
         for code, more in zip(base.tolist(), extra.tolist(), strict=True):
             phase, text = added[more]
             self._made.append(f"{known[code][:-1]},{text}}}" if text else known[code])
-            self._made_told.append({**self._told[code], **({PHASE: phase} if phase else {})})
+            self._made_stated.append({**self._stated[code], **({PHASE: phase} if phase else {})})
         codes[event] = first - inverse.reshape(-1).astype(np.int32)
         return codes
 
@@ -354,11 +354,11 @@ class _Reader:
             at = row - (int(ends[which - 1]) if which else 0)
             code = int(codes[at])
             before = known[code] if code >= 0 else self._made[_MADE - code] if code < -1 else "{}"
-            told = self._made_told[_MADE - code] if code < -1 else {}
+            stated = self._made_stated[_MADE - code] if code < -1 else {}
             comma = "," if len(before) > 2 else ""
             codes[at] = _MADE - len(self._made)
             self._made.append(f'{before[:-1]}{comma}"{WAITED}":{wait_ns}}}')
-            self._made_told.append(self._told[code] if code >= 0 else told)
+            self._made_stated.append(self._stated[code] if code >= 0 else stated)
 
     def _named_like(self, matches: Callable[[str], object], parts: list[dict[str, Any]]) -> Int64:
         """Return the rows of these parts whose names match."""
@@ -384,9 +384,9 @@ class _Reader:
         }
         codes = columns["attributes"]
         columns["attributes"] = np.where(codes > _MADE, codes, len(self._texts) + _MADE - codes)
-        told = attribute_columns([*self._told, *self._made_told], columns["attributes"])
+        stated = attribute_columns([*self._stated, *self._made_stated], columns["attributes"])
         texts = Attributes([*self._texts, *self._made])
-        events = Events(names=list(self._names), texts=texts, **columns, **told)
+        events = Events(names=list(self._names), texts=texts, **columns, **stated)
         return to_trace(
             events,
             threads=self._threads,

@@ -56,10 +56,20 @@ HELD = "held"
 
 ENDINGS = ("step", "data")
 """A step of the program, or the data of a loader."""
-WITH_COLUMNS = (PHASE, ENDS, STEP, PROGRAM, TYPE, FULL_NAME)
-"""Keys for which `Spans` has a column."""
+STATED = (PHASE, ENDS, STEP, PROGRAM)
+"""Keys for which `Spans` has a column, and from which the tables are derived."""
 IN_TABLE = (TYPE, FULL_NAME)
 """Keys for which the table of spans has a column too, so that the JSON leaves them out."""
+WITH_COLUMNS = (*STATED, *IN_TABLE)
+
+
+def without_columns(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attributes that the table of spans has no column for."""
+    return {
+        key: value
+        for key, value in content.items()
+        if key not in IN_TABLE or not isinstance(value, str)
+    }
 
 
 def phase(content: Mapping[str, Any]) -> int:

@@ -8,6 +8,7 @@ most rows), and the parent as a distance in rows.
 from __future__ import annotations
 
 import io
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,11 +16,15 @@ from pathlib import Path
 import polars as pl
 
 from strobe.errors import FormatError
+from strobe.model.attributes import IN_TABLE, without_columns
 from strobe.model.tables import TABLES
 from strobe.store import files
-from strobe.store.parquet import ColumnType
+from strobe.store.parquet import MAGIC, ColumnType
 from strobe.store.upgrade import MISSING
 
+_IS_FRAMEWORKS = pl.col("category").cast(pl.String) != "user"
+"""A user's own attributes may have any keys."""
+_ATTRIBUTES = pl.col("attributes").cast(pl.String)
 _STORED_AS = {"self_ns": "covered_ns", "parent": "parent_distance"}
 _ROW = "row"
 # Tables that recordings of the first versions do not have.
@@ -72,7 +77,24 @@ def scan(directory: Path, table: str) -> pl.LazyFrame:
     schema = TABLES[table].schema
     missing = schema.keys() - stored.collect_schema().names()
     added = {name: _older(table, name, _POLARS[schema[name]]) for name in missing}
+    if any((table, name) in MISSING for name in missing):
+        added["attributes"] = _older_attributes()
     return stored.with_columns(**added).select(schema.keys())
+
+
+def are_whole(directory: Path) -> bool:
+    """Say whether a directory has the file of every table, each from its first byte to its last."""
+    return all(_is_whole(file_path(directory, table)) for table in TABLES)
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        with files.open_regular(path) as file:
+            begin = file.read(len(MAGIC))
+            file.seek(-len(MAGIC), os.SEEK_END)
+            return bool(begin == MAGIC == file.read())
+    except OSError:
+        return False
 
 
 def _older(table: str, column: str, dtype: type[pl.DataType]) -> pl.Expr:
@@ -80,10 +102,31 @@ def _older(table: str, column: str, dtype: type[pl.DataType]) -> pl.Expr:
     key = MISSING.get((table, column))
     if key is None:
         return pl.lit(None, dtype=dtype)
-    is_ours = pl.col("category").cast(pl.String) != "user"
-    return pl.when(is_ours).then(
-        pl.col("attributes").cast(pl.String).str.json_path_match(f"$.{key}")
+    is_text = _ATTRIBUTES.str.contains(rf'"{key}":\s*"')
+    return pl.when(_IS_FRAMEWORKS & is_text).then(_ATTRIBUTES.str.json_path_match(f"$.{key}"))
+
+
+def _older_attributes() -> pl.Expr:
+    """Return the attributes without the keys that have become columns."""
+    stripped = _ATTRIBUTES.map_batches(_strip, return_dtype=pl.String)
+    return pl.when(_IS_FRAMEWORKS).then(stripped).otherwise(_ATTRIBUTES)
+
+
+def _strip(attributes: pl.Series) -> pl.Series:
+    has_key = pl.any_horizontal(
+        pl.lit(attributes).str.contains(f'"{key}"', literal=True) for key in IN_TABLE
     )
+    texts = attributes.filter(pl.select(has_key).to_series()).unique().to_list()
+    replaced: pl.Series = attributes.replace(texts, list(map(_strip_text, texts)))
+    return replaced
+
+
+def _strip_text(text: str) -> str | None:
+    content = json.loads(text)
+    rest = without_columns(content)
+    if len(rest) == len(content):
+        return text
+    return json.dumps(rest, separators=(",", ":")) if rest else None
 
 
 def _source(path: Path) -> Path | io.BytesIO:

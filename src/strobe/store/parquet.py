@@ -40,7 +40,8 @@ Column: TypeAlias = Values | pl.Series | Coded | None
 ROW_GROUP_ROWS = 1 << 18
 """Rows for one append: fewer repeat the dictionaries more often, more only cost memory."""
 
-_MAGIC = b"PAR1"
+MAGIC = b"PAR1"
+"""What a file begins and ends with."""
 _SMALL_ROWS = 1 << 16  # up to here gzip's level 6 costs less than 0.1 s and saves 5 to 15 %
 _PAGE_LIMIT_BYTES = (1 << 31) - 1
 _NUMBERS = {"int64": pl.Int64, "int32": pl.Int32, "float64": pl.Float64, "bool": pl.Boolean}
@@ -72,7 +73,7 @@ class TableWriter:
         self._rows = 0
         self._file: IO[bytes] | None = self._part.open("wb")
         self._offset = 0
-        self._write(_MAGIC)
+        self._write(MAGIC)
 
     def append(self, columns: Mapping[str, Column]) -> None:
         """Write one row group, of ROW_GROUP_ROWS rows if there are as many; no rows write nothing.
@@ -120,7 +121,7 @@ class TableWriter:
             (6, b"strobe"),
             (7, _list([_struct((1, _Struct(_struct())))] * len(self._schema))),
         )
-        self._write(footer + len(footer).to_bytes(4, "little") + _MAGIC)
+        self._write(footer + len(footer).to_bytes(4, "little") + MAGIC)
         file = self._open_file()
         with contextlib.ExitStack() as undo:
             undo.callback(self.discard)

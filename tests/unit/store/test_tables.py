@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from drawing import lanes, make_tables, spans
@@ -41,6 +42,33 @@ def test_rows_are_those_of_the_files(directory: Path) -> None:
     assert tables.spans().collect()["name"].to_list() == ["forward", "backward"]
     assert tables.threads().collect()["thread"].to_list() == ["main"]
     assert tables.scan("completeness").collect().is_empty()
+
+
+def test_keys_of_attributes_that_became_columns_are_only_that(tmp_path: Path) -> None:
+    """Format 1 has neither column; a user's attributes are left alone."""
+    rows = {
+        "user": '{"type":"mine"}',
+        "module": '{"type":"Conv","depth":2}',
+        "operator": '{"full_name":"a/b"}',
+        "annotation": '{"type": 3}',
+        "kernel": '{"why": "type"}',
+    }
+    frame = spans("main | a b c d e").with_columns(
+        category=pl.Series(list(rows)), attributes=pl.Series(list(rows.values()))
+    )
+    make_tables(tmp_path, spans=frame)
+    stored = pl.read_parquet(tmp_path / "spans.parquet")
+    stored.drop("type", "full_name").write_parquet(tmp_path / "spans.parquet")
+
+    found = Tables(tmp_path).spans().select("type", "full_name", "attributes").collect()
+
+    assert found.rows() == [
+        (None, None, '{"type":"mine"}'),
+        ("Conv", None, '{"depth":2}'),
+        (None, "a/b", None),
+        (None, None, '{"type": 3}'),
+        (None, None, '{"why": "type"}'),
+    ]
 
 
 def test_a_missing_table_is_named(directory: Path) -> None:
