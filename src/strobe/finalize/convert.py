@@ -19,6 +19,7 @@ from strobe.model.text import escape
 from strobe.model.trace import Source, Trace
 from strobe.store import files, manifest
 from strobe.store.cache import Cache, Entry, bound_bytes
+from strobe.store.frames import are_whole
 from strobe.store.layout import FORMAT_VERSION
 from strobe.store.places import cache_folder
 
@@ -63,7 +64,7 @@ def convert(
     except OSError as error:
         raise FormatError(path, "file", f"cannot be read ({error.strerror or error})") from error
     cache = _open_cache()
-    entry = None if cache is None else cache.find(key)
+    entry = None if cache is None else cache.find(key, are_whole)
     if entry is not None:
         return Converted(entry.tables, entry)
     progress("reading", 0.0)

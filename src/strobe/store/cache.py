@@ -15,7 +15,7 @@ import contextlib
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from strobe.errors import UsageError
@@ -38,8 +38,13 @@ class Entry:
         self._lock = _hold(folder)
 
     def __del__(self) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Let others delete the folder."""
         if self._lock is not None:
             os.close(self._lock)
+            self._lock = None
 
 
 class Cache:
@@ -58,16 +63,20 @@ class Cache:
         self._folder = folder
         self._most_bytes = most_bytes
 
-    def find(self, key: str) -> Entry | None:
-        """Return the entry of a key, None if there is none."""
+    def find(self, key: str, is_whole: Callable[[Path], bool] = files.is_folder) -> Entry | None:
+        """Return the entry of a key, None if there is none. Deletes one that is not whole."""
         folder = self._folder / key
         if not files.is_folder(folder / _TABLES):
             return None
         entry = Entry(folder)
         with contextlib.suppress(OSError):
             os.utime(folder)
-        # It may have been deleted before we held its lock.
-        return entry if files.is_folder(entry.tables) else None
+        # Looked at only now: it may have been deleted before we held its lock.
+        if is_whole(entry.tables):
+            return entry
+        entry.release()
+        _remove(folder)
+        return None
 
     @contextlib.contextmanager
     def writing(self, key: str) -> Iterator[Path]:
