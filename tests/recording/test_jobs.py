@@ -70,7 +70,8 @@ def test_of_several_jobs_the_newest_is_opened_and_told(
 
     assert capsys.readouterr().err == (
         f"strobe: 5 recordings in {str(tmp_path)!r}: opening ranks 0-1 of the newest, "
-        "'train-torch-2'; name another one to open it ('strobe info' lists them)\n"
+        "'train-torch-2'; name another one to open it, or count back with run=-2 or --run -2 "
+        "('strobe info' lists them)\n"
     )
     assert strobe.open(tmp_path / "train-torch-1").ranks == [0, 1, 2]
     assert capsys.readouterr().err == ""
@@ -90,6 +91,26 @@ def test_a_rank_that_is_there_twice_was_run_twice(
     assert not first & {recording.path for recording in job}
     lowest = os.path.relpath(job.rank(0).path, tmp_path)
     assert f"opening ranks 0-1 of the newest, {lowest!r}" in capsys.readouterr().err
+
+
+def test_an_older_run_of_a_shared_folder_is_opened_by_its_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(tmp_path, monkeypatch, 0, 1)
+    first = {path for path in tmp_path.glob("*/*")}
+    record(tmp_path, monkeypatch, 1, 0)
+    capsys.readouterr()
+
+    for run in (0, -2):
+        assert {recording.path for recording in strobe.open(tmp_path, run=run)} == first
+    assert not first & {recording.path for recording in strobe.open(tmp_path, run=-1)}
+
+    assert capsys.readouterr().err == ""  # whoever counts knows that there are several
+    code, out, _ = command("info", tmp_path, "--run", "-2", "--rank", "1", "--json")
+    assert (code, Path(json.loads(out)["path"]) in first) == (0, True)
+    code, _, err = command("summary", tmp_path, "--run", "2")
+    assert code == 2
+    assert "run=2: there are 2 runs; 0 is the first and -1 the newest" in err
 
 
 def test_successive_runs_of_a_program_without_ranks_are_no_job(tmp_path: Path) -> None:

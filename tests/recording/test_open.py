@@ -384,7 +384,7 @@ def test_of_several_in_a_folder_the_newest_is_opened_and_told(
 
     assert capsys.readouterr().err == (
         f"strobe: 4 recordings in {str(tmp_path)!r}: opening the newest, 'a2'; name another one to "
-        "open it ('strobe info' lists them)\n"
+        "open it, or count back with run=-2 or --run -2 ('strobe info' lists them)\n"
     )
     assert strobe.open(tmp_path / "a1").path == tmp_path / "a1"
     assert capsys.readouterr().err == ""

@@ -13,15 +13,22 @@ from strobe.errors import CommandError
 from strobe.session.recording import Recording, open_recording
 
 PATH: Any = typer.Argument(
+    readable=False,  # checked later, with a sentence of our own
     help="A recording, a folder of recordings, or a file of another profiler: JSON of PyTorch or "
-    "Paddle (also .gz), .pb of XLA or Paddle, or a folder of MindSpore's."
+    "Paddle (also .gz), .pb of XLA or Paddle, or a folder of MindSpore's.",
 )
 RANK: Any = typer.Option(None, "--rank", min=0, help="The rank to show, if there are several.")
+RUN: Any = typer.Option(
+    None,
+    "--run",
+    help="Which run of a folder that holds several: 0 is the first, -1 the newest, -2 the one "
+    "before.",
+)
 
 
-def open_rank(path: Path, rank: int | None) -> Recording:
+def open_rank(path: Path, rank: int | None, run: int | None = None) -> Recording:
     """Open the one recording at a path; raises CommandError if there are several ranks."""
-    opened = open_recording(path)
+    opened = open_recording(path, run=run)
     if not isinstance(opened, Job):
         _check_rank(opened, rank)
         return opened

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import typer
 
-from strobe.cli._rank import PATH, RANK, open_rank
+from strobe.cli._rank import PATH, RANK, RUN, open_rank
 from strobe.cli._target import choose_target
 from strobe.cli._waiting import waiting
 from strobe.errors import CommandError
@@ -23,6 +23,7 @@ Format = Enum("Format", {name: name for name in NAMES}, type=str)  # type: ignor
 def export(
     path: Path = PATH,
     rank: int | None = RANK,
+    run: int | None = RUN,
     form: Format = typer.Option(..., "--format", help="The format to write."),
     output: Path = typer.Option(
         None, "-o", "--output", help="Where to; by default beside the recording, by its name."
@@ -36,7 +37,7 @@ def export(
     Example: strobe export strobe_data --format perfetto -o trace.pftrace
     """
     exporter = find_exporter(form.value)
-    recording = open_rank(path, rank)
+    recording = open_rank(path, rank, run)
     target = choose_target(recording.path, output, exporter.SUFFIX, force=force)
     try:
         _ = recording.directory  # made first if need be, which shows a line of its own

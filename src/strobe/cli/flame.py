@@ -9,7 +9,7 @@ from pathlib import Path
 
 import typer
 
-from strobe.cli._rank import PATH, RANK, open_rank
+from strobe.cli._rank import PATH, RANK, RUN, open_rank
 from strobe.cli._target import choose_target
 from strobe.cli._waiting import waiting
 from strobe.errors import CommandError
@@ -22,6 +22,7 @@ Format = Enum("Format", {name: name for name in FORMATS}, type=str)  # type: ign
 def flame(
     path: Path = PATH,
     rank: int | None = RANK,
+    run: int | None = RUN,
     form: Format = typer.Option(
         "html", "--format", help="A page, collapsed stacks in nanoseconds, or speedscope's format."
     ),
@@ -40,7 +41,7 @@ def flame(
     Example: strobe flame strobe_data --format speedscope
     """
     suffix, make = FORMATS[form.value]
-    recording = open_rank(path, rank)
+    recording = open_rank(path, rank, run)
     target = choose_target(recording.path, output, suffix, force=force)
     _ = recording.directory  # made first if need be, which shows a line of its own
     with waiting("drawing"):

@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from strobe.cli._rank import PATH, RANK, open_rank
+from strobe.cli._rank import PATH, RANK, RUN, open_rank
 from strobe.cli._waiting import waiting
 from strobe.reports.numbers import format_bytes, format_count, format_ns
 from strobe.session.recording import Recording
@@ -20,6 +20,7 @@ from strobe.store import files, inventory, places
 def info(
     path: Path = PATH,
     rank: int | None = RANK,
+    run: int | None = RUN,
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of text."),
 ) -> None:
     """Say what a recording holds and what is missing from it; list those of a folder.
@@ -30,10 +31,10 @@ def info(
     Example: strobe info strobe_data
     """
     found = places.find_recordings(path) if path.is_dir() else []
-    if len(found) > 1 and rank is None:
+    if len(found) > 1 and rank is None and run is None:
         _list(path, found, as_json=as_json)
         return
-    facts = _facts(open_rank(path, rank))
+    facts = _facts(open_rank(path, rank, run))
     if as_json:
         typer.echo(json.dumps(facts, indent=1))
         return

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import typer
 
-from strobe.cli._rank import PATH, RANK, open_rank
+from strobe.cli._rank import PATH, RANK, RUN, open_rank
 from strobe.cli._waiting import waiting
 
 
 def memory(
     path: Path = PATH,
     rank: int | None = RANK,
+    run: int | None = RUN,
     top: int = typer.Option(15, "--top", min=1, help="How many owners and lines."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON: peaks, owners, lines."),
 ) -> None:
@@ -23,7 +24,7 @@ def memory(
 
     Example: strobe memory strobe_data --top 10
     """
-    recording = open_rank(path, rank)
+    recording = open_rank(path, rank, run)
     _ = recording.directory  # made first if need be, which shows a line of its own
     with waiting("summing up"):
         if as_json:

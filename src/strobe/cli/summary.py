@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from strobe.cli._rank import PATH, RANK, open_rank
+from strobe.cli._rank import PATH, RANK, RUN, open_rank
 from strobe.cli._waiting import waiting
 from strobe.errors import CommandError
 from strobe.session.recording import Recording
@@ -38,6 +38,7 @@ class By(str, Enum):
 def summary(
     path: Path = PATH,
     rank: int | None = RANK,
+    run: int | None = RUN,
     by: By = typer.Option(
         By.name,
         "--by",
@@ -60,7 +61,7 @@ def summary(
     if as_json and as_csv:
         message = "--json and --csv: choose one"
         raise CommandError(message, exit_code=2)
-    recording = open_rank(path, rank)
+    recording = open_rank(path, rank, run)
     _ = recording.directory  # made first if need be, which shows a line of its own
     with waiting("summarising"):
         text = _text(recording, by, sort, top, as_json=as_json, as_csv=as_csv)

@@ -8,7 +8,6 @@ import sys
 import time
 from functools import cached_property
 from pathlib import Path
-from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from strobe.cluster.job import Job, name_ranks
@@ -29,7 +28,30 @@ else:
     Answers = object  # its modules need Polars: see Recording.__getattr__
 
 
-class Recording(Tables, Answers):
+class _WithAnswers(type):
+    """Adds the analyses to the class when one is first looked up, since they need Polars."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if not name.startswith("_") and _add_answers(name):
+            return getattr(cls, name)
+        message = f"type object {cls.__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+
+    def __dir__(cls) -> list[str]:
+        _add_answers()
+        return sorted(super().__dir__())
+
+
+def _add_answers(name: str = "") -> bool:
+    """Make each analysis a method of Recording; say whether `name` is one."""
+    from strobe.analysis import answers
+
+    for each in answers.NAMES:
+        setattr(Recording, each, getattr(answers.Answers, each))
+    return name in answers.NAMES
+
+
+class Recording(Tables, Answers, metaclass=_WithAnswers):
     """The tables of one recording, and each analysis of them as a method.
 
     Tables that do not exist yet are written when one is first read. Nothing heavy is imported
@@ -94,26 +116,28 @@ class Recording(Tables, Answers):
 
         return summary_html(self)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Recording if self._make is None else import_foreign), (self._path,)
+
     if not TYPE_CHECKING:  # type checkers see the base class Answers instead
 
         def __getattr__(self, name: str) -> Any:
             if not name.startswith("_"):
-                from strobe.analysis import answers
-
-                if name in answers.NAMES:
-                    return MethodType(getattr(answers.Answers, name), self)
+                _add_answers()
             return super().__getattribute__(name)  # raises as it did before
 
         def __dir__(self) -> list[str]:
-            from strobe.analysis import answers
+            _add_answers()
+            return sorted(super().__dir__())
 
-            return sorted({*super().__dir__(), *answers.NAMES})
 
-
-def open_recording(path: str | os.PathLike[str]) -> Recording | Job[Recording]:
+def open_recording(
+    path: str | os.PathLike[str], *, run: int | None = None
+) -> Recording | Job[Recording]:
     """Open a recording, the ranks of one run as a Job, or a file of another profiler.
 
-    If a folder holds several runs, the newest is opened and a line on standard error says which.
+    If a folder holds several runs, the newest that has ended is opened and a line on standard error
+    says which. `run` chooses another: 0 is the first of the folder, -1 the last, -2 the one before.
     Tables that do not exist yet, because the program has just stopped or was killed, are written
     first; those of a job when they are read. Tables of a foreign file go into the user's cache.
     Raises FormatError if strobe cannot read what is at `path`, or a newer strobe wrote it, and
@@ -122,8 +146,10 @@ def open_recording(path: str | os.PathLike[str]) -> Recording | Job[Recording]:
     folder, found = _find(path)
     if not found:
         return import_foreign(folder)
-    chosen = runs.newest(found) if len(found) > 1 else runs.Newest(recordings={0: found[0]})
-    if len(found) > len(chosen.recordings):
+    chosen = runs.Chosen(recordings={0: found[0]})
+    if len(found) > 1 or run is not None:
+        chosen = runs.choose(found, run)
+    if run is None and len(found) > len(chosen.recordings):
         show(_say_which(folder, found, chosen))
     recordings = list(chosen.recordings.values())
     for recording in recordings:
@@ -189,7 +215,7 @@ def _refuse_running(path: str | os.PathLike[str], recording: Path) -> None:
         raise StateError(message)
 
 
-def _say_which(folder: Path, found: list[Path], chosen: runs.Newest) -> str:
+def _say_which(folder: Path, found: list[Path], chosen: runs.Chosen) -> str:
     which = "the newest"
     if chosen.is_running:
         which = "the newest, which is still being recorded"
@@ -209,7 +235,7 @@ def _say_which(folder: Path, found: list[Path], chosen: runs.Newest) -> str:
     name = str(shown.relative_to(folder))
     return (
         f"{len(found)} recordings in {str(folder)!r}: opening {which}, {name!r}; name another one "
-        "to open it ('strobe info' lists them)"
+        "to open it, or count back with run=-2 or --run -2 ('strobe info' lists them)"
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from strobe.errors import FormatError
+from strobe.errors import FormatError, UsageError
 from strobe.store import inventory, manifest
 
 # Ranks that do not wait for each other start apart; a job that is started again takes longer.
@@ -75,8 +75,8 @@ def find_runs(recordings: Mapping[Path, manifest.Manifest]) -> list[Run]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Newest:
-    """The newest run among the recordings of a folder."""
+class Chosen:
+    """One run among the recordings of a folder."""
 
     recordings: dict[int, Path]
     """Its recordings that have ended, by rank; all of them if none has."""
@@ -84,29 +84,33 @@ class Newest:
     left_out: Sequence[int] = ()
     """Its ranks that are still recording."""
     is_running: bool = False
-    """Whether its program is still recording, because no run has ended."""
+    """Whether its program is still recording."""
     is_passed: bool = False
     """Whether a later run exists, whose program is still recording."""
 
 
-def newest(recordings: Sequence[Path]) -> Newest:
-    """Return the run that began last among those that have ended, if any has.
+def choose(recordings: Sequence[Path], run: int | None = None) -> Chosen:
+    """Return a run by its number: 0 is the first, -1 the last to begin.
 
-    Recordings that cannot be read count as older than all others.
+    By default it is the last among those that have ended, if any has. Recordings that cannot be
+    read count as older than all others. Raises UsageError if there is no run of this number.
     """
     known = {}
     for recording in recordings:
         with contextlib.suppress(FormatError):
             known[recording] = manifest.read(recording)
     if not known:
-        return Newest(recordings={0: recordings[0]})
+        return Chosen(recordings={0: recordings[0]})
     running = {path for path, content in known.items() if inventory.still_records(path, content)}
     runs = find_runs(known)
-    ended = [run for run in runs if not running.issuperset(run.recordings.values())]
-    chosen = (ended or runs)[-1]
+    if run is not None and not -len(runs) <= run < len(runs):
+        message = f"run={run}: there are {len(runs)} runs; 0 is the first and -1 the newest"
+        raise UsageError(message)
+    ended = [each for each in runs if not running.issuperset(each.recordings.values())]
+    chosen = (ended or runs)[-1] if run is None else runs[run]
     by_rank = dict(sorted(chosen.recordings.items()))
     over = {rank: path for rank, path in by_rank.items() if path not in running}
-    return Newest(
+    return Chosen(
         recordings=over or by_rank,
         world_size=chosen.world_size,
         left_out=[rank for rank in by_rank if rank not in over] if over else [],

@@ -129,6 +129,22 @@ def test_a_recording_has_every_analysis_as_a_method(training: Tables, tmp_path: 
         recording.answer  # type: ignore[attr-defined]  # noqa: B018
 
 
+def test_the_class_has_every_analysis_too() -> None:
+    """In a process of its own: once looked up, an analysis is an ordinary method."""
+    source = """
+import pydoc, strobe
+assert hasattr(strobe.Recording, "step_breakdown") and not hasattr(strobe.Recording, "answer")
+text = pydoc.plain(pydoc.render_doc(strobe.Recording))
+from strobe.analysis.answers import NAMES
+print([name for name in NAMES if f" {name}(" not in text])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == "[]\n"
+
+
 def test_what_a_recording_lacks_is_not_taken_for_an_analysis(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"strobe\.json"):
         Recording(tmp_path).phases()
