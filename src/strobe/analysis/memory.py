@@ -126,31 +126,37 @@ def owner_timeline(allocations: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFra
 
     An owner is the innermost span that was open when a block was allocated, with its module and
     the Python function that called it; what is freed is its owner's. What was there when the
-    recording began is "(before the start)"; what was allocated outside of all spans, or has no
-    address to follow it by, is "(unknown)". So at any event, what all owners of a process and
-    device hold sums to allocated_bytes.
+    recording began, seen or not, is "(before the start)"; what was allocated outside of all spans,
+    or has no address to follow it by, is "(unknown)". So at any event, what all owners of a process
+    and device hold sums to allocated_bytes.
 
     Reads a whole table of allocations, and name, module and function (see callers) of a whole table
     of spans. Columns: pid; device, null for the host; start_ns; owner, module, function; held_bytes
-    and held_blocks by it from then on, blocks as far as they have addresses; allocated_bytes.
+    and held_blocks by it from then on, null where some have no address; allocated_bytes.
     """
     row = allocations["span"]
-    before = row.is_null() & allocations["tid"].is_null()
+    before = row.is_null() & allocations["tid"].is_null() & (allocations["bytes"] > 0)
     rows = allocations.select(
         *("pid", "device", "start_ns", "bytes", "address", "allocated_bytes"),
         owner=spans["name"].cast(pl.String).gather(row).fill_null(UNKNOWN),
         module=spans["module"].cast(pl.String).gather(row),
         function=spans["function"].gather(row),
-    ).with_columns(owner=pl.when(before).then(pl.lit(BEFORE)).otherwise("owner"))
+        is_before=before,
+    )
     place = ("pid", "device", "address")
     allocated = pl.col("bytes") > 0
     found = pl.col("address").is_not_null()
+    whole_owner = pl.when("is_before").then(pl.lit(BEFORE)).otherwise("owner")
+    # If nobody saw a block being allocated, it is older than the recording.
+    freed = whole_owner.shift().over(place).fill_null(BEFORE)
     rows = rows.with_columns(
-        owner=pl.when(~found)
+        owner=pl.when("is_before")
+        .then(pl.lit(BEFORE))
+        .when(~found)
         .then(pl.lit(UNKNOWN))
         .when(allocated)
         .then("owner")
-        .otherwise(pl.col("owner").shift().over(place).fill_null(UNKNOWN)),
+        .otherwise(freed),
         **{
             name: pl.when(~found)
             .then(None)
@@ -160,12 +166,15 @@ def owner_timeline(allocations: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFra
             for name in ("module", "function")
         },
         block=pl.when(found).then(pl.col("bytes").sign()).otherwise(0),
+        is_counted=found,
     )
     whose = ("pid", "device", "owner", "module", "function")
     return rows.select(
         *("pid", "device", "start_ns", "owner", "module", "function"),
         held_bytes=pl.col("bytes").cum_sum().over(whose),
-        held_blocks=pl.col("block").cum_sum().over(whose).cast(pl.Int64),
+        held_blocks=pl.when(pl.col("is_counted").cum_min().over(whose)).then(
+            pl.col("block").cum_sum().over(whose).cast(pl.Int64)
+        ),
         allocated_bytes="allocated_bytes",
     )
 
@@ -176,7 +185,7 @@ def held_at_peak(timeline: pl.DataFrame) -> pl.DataFrame:
     The bytes of a process and device sum to its peak. Rows: the host first, the largest owner
     first. Reads what owner_timeline returns.
     Columns: pid; device, null for the host; start_ns, when that was; owner, module, function;
-    blocks, bytes; share, of the peak, null if that is 0.
+    blocks, null if they cannot be counted; bytes; share, of the peak, null if that is 0.
     """
     found = [pl.DataFrame(schema=HELD)]
     keys = timeline.select("pid", "device").unique().sort("pid", "device", nulls_last=False)

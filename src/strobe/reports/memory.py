@@ -46,7 +46,10 @@ def memory_text(tables: Tables, *, top: int = 15, width: int | None = None) -> s
     console = Console(width=width, file=io.StringIO(), highlight=False)
     with console.capture() as captured:
         _print(_gather(tables), top, console)
-    return captured.get() or "no memory here: record with profile_memory=True\n"
+    return (
+        captured.get()
+        or "no memory here: record it with Profiler(profile_memory=True) or strobe run --memory\n"
+    )
 
 
 def _gather(tables: Tables) -> _Memory:
@@ -147,7 +150,7 @@ def _held_table(
         table.add_row(
             Text(printable(row["owner"])),
             *(Text(printable(_without_folder(row[key] or ""))) for key in keys),
-            format_count(row["blocks"]),
+            "" if row["blocks"] is None else format_count(row["blocks"]),
             format_bytes(row["bytes"]),
             format_share(row["share"]),
             Text(_bars(shown)),

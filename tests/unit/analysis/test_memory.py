@@ -97,9 +97,32 @@ def test_blocks_without_an_address_have_unknown_owners():
     rows = events((100, None, 0, 9), (-30, None, 0, 9), (60, None, 1, 9))
 
     assert held_at_peak(owner_timeline(rows, SPANS)).select("owner", "blocks", "bytes").rows() == [
-        ("(unknown)", 0, 130)
+        ("(unknown)", None, 130)  # how many blocks, nobody knows
     ]
     assert held_at_peak(owner_timeline(events(), SPANS)).is_empty()
+
+
+def test_what_nobody_saw_allocated_was_there_before():
+    rows = events(
+        (100, None, None, None),  # there before: how many blocks, the framework does not say
+        (10, 1, 0, 9),  # mm
+        (-40, 2, 1, 9),  # of those there before, while relu runs
+        (90, 3, 1, 9),
+    )
+
+    assert held_at_peak(owner_timeline(rows, SPANS)).select("owner", "blocks", "bytes").rows() == [
+        ("relu", 1, 90),
+        ("(before the start)", None, 60),
+        ("mm", 1, 10),
+    ]
+
+
+def test_a_block_that_was_freed_unseen_is_its_owners():
+    """The row that assemble adds for it has neither thread nor span."""
+    rows = events((50, 1, 0, 9), (-50, 1, None, None), (70, 1, 1, 9), (-70, 1, 0, 9), (9, 2, 0, 9))
+
+    of_mm = owner_timeline(rows, SPANS).filter(pl.col("owner") == "mm")
+    assert of_mm["held_bytes"].to_list() == [50, 0, 9]
 
 
 def test_a_curve_has_the_most_of_each_part():
