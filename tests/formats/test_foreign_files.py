@@ -11,6 +11,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import pickle
 import shutil
 import stat
 import subprocess
@@ -333,3 +334,37 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path, kind: str) -> None:
 
     with pytest.raises(strobe.FormatError):
         strobe.open(path)
+
+
+@pytest.mark.parametrize("damage", [b"junk", b"", None])
+def test_tables_that_are_damaged_in_the_cache_are_made_anew(
+    tmp_path: Path, damage: bytes | None
+) -> None:
+    path = Path(shutil.copy(KINETO, tmp_path))
+    whole = strobe.open(path).spans().collect()
+    (table,) = (tmp_path / "cache").rglob("spans.parquet")
+    table.unlink()
+    if damage is not None:
+        table.write_bytes(damage)
+
+    assert strobe.open(path).spans().collect().equals(whole)
+
+
+def test_a_folder_names_the_newest_file_that_can_be_opened_further_down(tmp_path: Path) -> None:
+    for number, name in enumerate(("old", "new")):
+        (tmp_path / "logs/plugins" / name).mkdir(parents=True)
+        trace = Path(shutil.copy(PADDLE_JSON, tmp_path / "logs/plugins" / name))
+        os.utime(trace, (number, number))
+
+    with pytest.raises(strobe.FormatError, match=r"open 'plugins/new/trace\.json' in it"):
+        strobe.open(tmp_path / "logs")
+
+
+def test_what_was_opened_can_be_sent_to_another_process(tmp_path: Path) -> None:
+    whole = opened(Path(shutil.copy(KINETO, tmp_path)))
+    _ = whole.directory
+
+    again = pickle.loads(pickle.dumps(whole))
+
+    assert again.operators().equals(whole.operators())
+    assert again.path == whole.path

@@ -7,6 +7,7 @@ bytes, and `read(path)`, which returns a Trace.
 
 from __future__ import annotations
 
+import os
 import zlib
 from pathlib import Path
 from typing import Protocol
@@ -18,8 +19,8 @@ from strobe.model.trace import Trace
 from strobe.store import files
 
 _HEAD_BYTES = 1 << 16
-_MOST_TRIED = 50
-"""Of the files in a folder that cannot be opened itself."""
+_MOST_TRIED = 200
+"""The most files to look at in a folder that cannot be opened itself."""
 _GZIP_WINDOW = 31  # as zlib numbers it
 
 
@@ -50,15 +51,27 @@ def find_importer(path: Path) -> Importer:
     known = ", ".join(importer.NAME for importer in IMPORTERS)
     what = "neither a recording nor a folder that holds one, nor" if path.is_dir() else "not"
     reason = f"{what} of a format that strobe reads ({known})"
-    inside = next(filter(_can_be_read, files.list_folder(path)[:_MOST_TRIED]), None)
+    inside = _newest_inside(path)
     if inside is not None:
-        reason += f"; open {inside.name!r} in it"
+        reason += f"; open {os.fspath(inside.relative_to(path))!r} in it"
     raise FormatError(path, "content", reason)
 
 
 def _sniff(path: Path) -> Importer | None:
     head = b"" if path.is_dir() else read_head(path)
     return next((importer for importer in IMPORTERS if importer.sniff(path, head)), None)
+
+
+def _newest_inside(folder: Path) -> Path | None:
+    """Return what can be opened in a folder, or further down, and was written last."""
+    found: list[Path] = []
+    level, tried = [folder], 0
+    while level and not found and tried < _MOST_TRIED:
+        inside = [path for each in level for path in files.list_folder(each)][:_MOST_TRIED]
+        found = list(filter(_can_be_read, inside))
+        tried += len(inside)
+        level = list(filter(files.is_folder, inside))
+    return max(found, key=lambda path: path.lstat().st_mtime_ns, default=None)
 
 
 def _can_be_read(path: Path) -> bool:

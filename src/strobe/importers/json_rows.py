@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -71,7 +72,22 @@ class Some:
 
 def read_string(text: bytes) -> str:
     """Return a string, "" if it is absent; raises MsgspecError if it is none."""
-    return msgspec.json.decode(text, type=str) if text else ""
+    try:
+        return msgspec.json.decode(text, type=str) if text else ""
+    except msgspec.DecodeError:
+        return _read_lenient(text)
+
+
+def _read_lenient(text: bytes) -> str:
+    """Return a string with a lone surrogate or bytes that are no UTF-8; raises MsgspecError."""
+    try:
+        value = json.loads(text.decode(errors="surrogateescape"), strict=False)
+    except ValueError as error:
+        raise msgspec.DecodeError(str(error)) from None
+    if not isinstance(value, str):
+        message = "not a string"
+        raise msgspec.DecodeError(message)
+    return value
 
 
 def read_integer(text: bytes) -> int:

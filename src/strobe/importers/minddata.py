@@ -30,8 +30,9 @@ _NEVER_MS = 1 << 62
 
 
 def sniff(path: Path, _head: bytes) -> bool:
-    """Say whether a path is such a directory."""
-    return bool(files.list_folder(_folder(path), _QUEUES))
+    """Say whether a path is such a directory; without times nothing can be read."""
+    folder = _folder(path)
+    return bool(files.list_folder(folder, _QUEUES) and files.list_folder(folder, _USE))
 
 
 def _folder(path: Path) -> Path:

@@ -76,7 +76,7 @@ def _child_records(recording: Path, content: manifest.Manifest) -> bool:
 
 def _state(recording: Path, content: manifest.Manifest, records: bool | None) -> str:
     if places.is_finalized(recording):
-        return "complete"
+        return "complete" if content.stop is not None else "its program ended without stop()"
     if content.stop is not None:
         return "stopped, tables not written yet"
     if records is None:
