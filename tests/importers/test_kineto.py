@@ -19,6 +19,7 @@ from flat_trace import Flat, read_flat
 from strobe.errors import FormatError
 from strobe.importers import json_rows, kineto
 from strobe.model.tables import CATEGORIES
+from strobe.model.text import unescape
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("STROBE_TEST_DATA", ROOT.parent / "shared" / "data"))
@@ -279,6 +280,13 @@ def test_what_never_ends_is_refused_in_bounded_memory(
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FormatError):
         read(tmp_path, (('{"traceEvents": [' + EVENT + "]}") % "").encode().replace(b"a", b"\xff"))
+
+
+def test_a_name_with_a_lone_surrogate_costs_nothing(tmp_path: Path) -> None:
+    found = read(tmp_path, TRACE.replace('"aten::mm"', '"\\ud83d"'))
+
+    assert "\ud83d" in [unescape(name) for name in found.names]
+    assert len(found.names) == len(read(tmp_path, TRACE).names)
 
 
 def real_traces() -> list[Path]:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import polars as pl
 
@@ -21,8 +23,8 @@ def derived_steps(spans: pl.DataFrame, number: Int64 | None = None) -> pl.DataFr
     Without such, a step of kind `optimizer` ends with an Optimizer.step#..., an annotation whose
     stated phase is the optimizer's, or a span that is stated to end a step. It begins with the end
     of the last one, the first with the first wait for a loader, or else the first span of the lane.
-    Several optimizers are one step if no data is loaded between them, or, in a program whose loop
-    loads none, if no forward is.
+    Several optimizers are one step if no data is loaded between them; in a program whose loop loads
+    none, if no forward is between them; and where no forward is known, if no backward is.
     Without an optimizer, a step of kind `batch` begins with a wait for the loader, unless nothing
     follows before the next wait, and ends with the next one, the last with the lane's last span. A
     wait that is stated to have reached the end of the data does not count.
@@ -65,8 +67,8 @@ def derived_steps(spans: pl.DataFrame, number: Int64 | None = None) -> pl.DataFr
     rows = np.flatnonzero(lanes == lane)
     mine = spans[rows]
     if optimizer.any():
-        forward = phase.is_one_of("forward")
-        return _by_optimizer(mine, lane, optimizer[rows], loader[rows], forward[rows])
+        between = [phase.is_one_of(name)[rows] for name in ("forward", "backward")]
+        return _by_optimizer(mine, lane, optimizer[rows], loader[rows], between)
     if loader.any():
         return _by_loader(mine, lane, loader[rows], idle[rows])
     nothing = np.empty(0, np.int64)
@@ -90,11 +92,12 @@ def _by_optimizer(
     lane: int,
     optimizer: Bool,
     loader: Bool,
-    forward: Bool,
+    others: Sequence[Bool],
 ) -> pl.DataFrame:
+    """Return the steps by optimizers, which are apart by a loader, or the first of `others`."""
     chosen = np.flatnonzero(optimizer)
     between = slice(chosen[0], chosen[-1])
-    for apart in (loader, forward, optimizer):
+    for apart in (loader, *others, optimizer):
         if apart[between].any():
             break
     before = np.searchsorted(np.flatnonzero(apart), chosen)

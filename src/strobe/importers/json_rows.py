@@ -75,13 +75,13 @@ def read_string(text: bytes) -> str:
     try:
         return msgspec.json.decode(text, type=str) if text else ""
     except msgspec.DecodeError:
-        return _read_lenient(text)
+        return _read_lone_surrogates(text)
 
 
-def _read_lenient(text: bytes) -> str:
-    """Return a string with a lone surrogate or bytes that are no UTF-8; raises MsgspecError."""
+def _read_lone_surrogates(text: bytes) -> str:
+    r"""Return a string with escapes such as \ud83d, which msgspec refuses; raises MsgspecError."""
     try:
-        value = json.loads(text.decode(errors="surrogateescape"), strict=False)
+        value = json.loads(text.decode())
     except ValueError as error:
         raise msgspec.DecodeError(str(error)) from None
     if not isinstance(value, str):

@@ -68,6 +68,14 @@ def test_two_optimizers_on_one_batch_are_one_step():
     ]
 
 
+def test_without_a_known_forward_a_backward_parts_the_steps():
+    # one operator of the optimizer for each parameter, as in MindSpore's PyNative mode
+    assert steps("main | u b s u s u b s u s") == [
+        ("optimizer", 0, 9, 0),
+        ("optimizer", 9, 19, 0),
+    ]
+
+
 def test_without_a_loader_a_forward_parts_the_steps():
     # one loss after the other, then a step of both optimizers
     assert steps("main | f b O b O f b O b O") == [
