@@ -310,15 +310,30 @@ def host_rows(results: Json) -> Iterator[Row]:
         yield Row(f"a batch of strobe.watch ({state})", f"+{watch[f'{state}_ns']:,.0f} ns", "", "")
 
 
+# The most that a span with attributes may cost, in plain spans.
+_WITH_ATTRIBUTES = {
+    "strobe.span, an int": 3,
+    "strobe.span, a text": 3,
+    "strobe.span, three attributes": 5,
+}
+
+
 def span_rows(results: Json) -> Iterator[Row]:
     floor_name = "empty C manager, made before"
     runs = [("", results["spans"]), *results["peers"].items()]
     for state, limit in (("on", 2), ("off", 1)):
         main = results["spans"][state]
         floor = main.get(floor_name)
+        plain = main["strobe.span, made each time"]
         for name, figures in main.items():
             ratio = f"{figures['median'] / floor['median']:.2f}× the empty manager" if floor else ""
-            judged = floor and name == "strobe.span, made each time"
+            judged = floor and figures is plain
+            most = _WITH_ATTRIBUTES.get(name) if state == "on" else None
+            if most:
+                times = figures["median"] / plain["median"]
+                ratio = f"{times:.2f}× a plain span"
+                yield Row(f"{name} ({state})", _spread(figures), ratio, f"≤ {most}×", times <= most)
+                continue
             yield Row(
                 f"{name} ({state})",
                 _spread(figures),

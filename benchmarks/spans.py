@@ -82,10 +82,24 @@ def call_decorated(count: int) -> None:
         decorated()
 
 
-def span_with_attributes(count: int) -> None:
+def span_with_int(count: int) -> None:
     span = strobe.span
     for number in range(count):
-        with span("span", number=number & 1023):
+        with span("span", number=number):
+            pass
+
+
+def span_with_text(count: int) -> None:
+    span = strobe.span
+    for _ in range(count):
+        with span("span", split="train"):
+            pass
+
+
+def span_with_three(count: int) -> None:
+    span = strobe.span
+    for number in range(count):
+        with span("span", number=number, loss=0.5, split="train"):
             pass
 
 
@@ -132,7 +146,9 @@ def ours() -> list[Contender]:
         Contender("strobe.span, made before", prebuilt(strobe.span("span"))),
         Contender("strobe.span, begin and end", begin_end),
         Contender("strobe.span, decorator", call_decorated),
-        Contender("strobe.span, an attribute", span_with_attributes, spans=500),
+        Contender("strobe.span, an int", span_with_int),
+        Contender("strobe.span, a text", span_with_text),
+        Contender("strobe.span, three attributes", span_with_three),
         Contender("strobe.counter", counter),
     ]
 
