@@ -343,7 +343,7 @@ PyDoc_STRVAR(
     "It may nest, overlap, be entered again, cross awaits and threads, or never end (then it\n"
     "is kept and marked unfinished). While nothing records it costs next to nothing; a span\n"
     "made then records once recording is on. Attribute values are str, int, float, bool,\n"
-    "None, or lists and dicts of these; anything else raises UsageError.");
+    "None, scalars of NumPy, or lists and dicts of these; anything else raises UsageError.");
 
 PyTypeObject SpanType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "strobe.span",

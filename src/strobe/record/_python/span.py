@@ -159,7 +159,7 @@ class span:
     It may nest, overlap, be entered again, cross awaits and threads, or never end (then it
     is kept and marked unfinished). While nothing records it costs next to nothing; a span
     made then records once recording is on. Attribute values are str, int, float, bool,
-    None, or lists and dicts of these; anything else raises UsageError.
+    None, scalars of NumPy, or lists and dicts of these; anything else raises UsageError.
     """
 
     __slots__ = ("_attributes", "_category", "_identity", "_name", "_openings")
