@@ -70,7 +70,7 @@ def read_recording(logs: Logs, manifest: Manifest) -> Recorded:
     missing = [*logs.missing, *(each for process in processes for each in process.missing)]
     if not processes and not missing and manifest.recorder != IMPORTED:
         missing.append("the log is missing: its folder is empty")
-    own, nameless = read_log(processes, manifest)
+    own, nameless, without_attributes = read_log(processes, manifest)
     prefix = _prefix(manifest)
     of_process = [each.prefix for each in processes if prefix in each.prefix]
     foreign = read_foreign(logs.found, manifest, of_process[0] if of_process else prefix)
@@ -83,6 +83,7 @@ def read_recording(logs: Logs, manifest: Manifest) -> Recorded:
     problems = _Problems(
         missing=missing,
         nameless=nameless,
+        without_attributes=without_attributes,
         end_is_known=is_known,
         uncounted=bool(logs.missing) or not processes or any(each.uncounted for each in processes),
         dropped=_count_dropped(manifest, processes, start_ns, end_ns),
@@ -228,6 +229,7 @@ class _Problems:
 
     missing: Sequence[str]
     nameless: int
+    without_attributes: int
     end_is_known: bool
     uncounted: bool
     """Whether the number of missing records is unknown."""
@@ -333,6 +335,8 @@ def _notes(manifest: Manifest, processes: Sequence[ProcessLog], problems: _Probl
         )
     if problems.nameless:
         notes.append(f"{problems.nameless} records have lost their names")
+    if problems.without_attributes:
+        notes.append(f"{problems.without_attributes} records have lost their attributes")
     if manifest.stats.get("lost_definitions"):
         notes.append(f"{manifest.stats['lost_definitions']} names could not be written at first")
     if manifest.stats.get("forgotten_errors"):

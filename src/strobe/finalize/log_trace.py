@@ -55,6 +55,8 @@ class LogTrace(NamedTuple):
     trace: Trace
     nameless: int
     """Records whose names are lost."""
+    without_attributes: int
+    """Records whose attributes are lost."""
 
 
 def read_log(processes: Iterable[ProcessLog], manifest: Manifest) -> LogTrace:
@@ -93,7 +95,7 @@ def read_log(processes: Iterable[ProcessLog], manifest: Manifest) -> LogTrace:
         allocations=[batch for part in parts for batch in split(part.allocations)],
         samples=[batch for part in parts for batch in split(part.samples)],
     )
-    return LogTrace(trace, nameless)
+    return LogTrace(trace, nameless, reader.without_attributes)
 
 
 def _or(codes: Int32, other: int) -> Int32:
@@ -146,6 +148,7 @@ class _Reader:
         self.lanes: list[_Lane] = []
         self.stacks: list[tuple[int, int]] = []
         self.are_numbered = False
+        self.without_attributes = 0
 
     def read(self, process: ProcessLog, kinds: dict[int, list[Records]]) -> _Part:
         translate = _Translation(process, kinds[layout.KIND_VALUE], self)
@@ -418,6 +421,7 @@ class _Translation:
         if is_set.any():
             numbers = ids[is_set] - np.uint32(layout.VALUES_BIT)
             codes[is_set] = _find(self._set_numbers, self._set_codes, numbers)
+        self._reader.without_attributes += int(np.count_nonzero((ids > 0) & (codes < 0)))
         return codes
 
     def _texts(self, ids: UInt32, texts: Interner[str], form: Callable[[str], str]) -> Int32:

@@ -137,7 +137,7 @@ def test_records_without_their_names_are_counted() -> None:
         point(layout.KIND_COUNTER, 5, 7),
     ]
 
-    trace, nameless = read_log([log(*rows)], MANIFEST)
+    trace, nameless, _ = read_log([log(*rows)], MANIFEST)
 
     assert nameless == 4
     assert names(trace) == ["a", LOST_NAME, LOST_NAME]
@@ -146,10 +146,28 @@ def test_records_without_their_names_are_counted() -> None:
 
 
 def test_where_no_name_is_lost_none_is_said_to_be() -> None:
-    trace, nameless = read_log([log(span(1))], MANIFEST)
+    trace, nameless, _ = read_log([log(span(1))], MANIFEST)
 
     assert nameless == 0
     assert LOST_NAME not in trace.names
+
+
+def test_records_without_their_attributes_are_counted() -> None:
+    number = layout.VALUES_BIT | 5
+    value = {"kind": layout.KIND_VALUE, "category": layout.VALUE_INT, "dur_ns": 7}
+    rows = [
+        {**span(0), **value, "name": 2, "attributes": number},
+        {**span(1), "attributes": number},
+        {**span(2), "attributes": number + 1},  # was never written, or is lost
+        {**span(3), "attributes": 9},
+        span(4),
+    ]
+
+    trace, _, without_attributes = read_log([log(*rows)], MANIFEST)
+
+    spans = spans_of(trace)
+    assert [spans.texts.content(code) for code in spans.attributes] == [{"b": 7}, {}, {}, {}]
+    assert without_attributes == 2
 
 
 def test_a_name_that_no_table_can_hold_is_written_out() -> None:
@@ -387,7 +405,7 @@ def test_a_lane_is_a_thread_and_its_context() -> None:
 
 
 def test_no_processes_are_an_empty_trace() -> None:
-    trace, nameless = read_log([], MANIFEST)
+    trace, nameless, _ = read_log([], MANIFEST)
 
     assert nameless == 0
     assert [*trace.names, *trace.threads, *trace.spans, *trace.instants, *trace.samples] == []
