@@ -19,7 +19,6 @@ enum {
   kFirstCalls = 64,
   // After as many records the calls that are open are written too: a killed program loses few.
   kRecordsBetween = 1024,
-  kRecordsAhead = 16,
 };
 #define NO_LANE UINT32_MAX
 
@@ -239,8 +238,6 @@ __attribute__((always_inline)) static inline void pop(Stack *stack, uint64_t now
   if (record.dur_ns < calls.min_ns && !must) return;
   if (__builtin_expect(record.lane == NO_LANE, 0)) record.lane = ring->lane;
   ring_put(ring, &record);
-  // A ring is larger than the processor's nearest caches.
-  __builtin_prefetch(&ring->records[(ring->head + kRecordsAhead) & (kRingRecords - 1)], 1);
   if (__builtin_expect(--stack->countdown == 0, 0)) {
     stack->countdown = kRecordsBetween;
     keep_open(stack, ring);

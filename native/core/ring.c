@@ -15,6 +15,10 @@
 #include "clock.h"
 #include "guard.h"
 
+#ifndef MADV_POPULATE_WRITE  // headers older than Linux 5.14
+#define MADV_POPULATE_WRITE 23
+#endif
+
 enum {
   kRecordsOffset = kPageBytes + kOpenSlots * sizeof(OpenSlot),
   kMapBytes = kRecordsOffset + kRingRecords * kRecordBytes,
@@ -30,6 +34,13 @@ static void note_unsafe(Log *log, uint32_t number) {
   log_define(log, kDefineNote, number, text, (size_t)length);
 }
 
+// The first write to each page of a shared file is a fault, which takes some microseconds of the
+// program's time, even if MAP_POPULATE has mapped the page. Making all pages writable at once takes a
+// tenth of that. Linux before 5.14 refuses; then each page still has its fault.
+static void make_writable(void *map) {
+  madvise(map, kMapBytes, MADV_POPULATE_WRITE);
+}
+
 // A mapped file whose blocks exist: touching a hole on a full disk is SIGBUS.
 static void *map_file(const char *path) {
   int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -42,10 +53,13 @@ static void *map_file(const char *path) {
   fsize_guard_leave(&guard, failure == EFBIG);
   void *map = MAP_FAILED;
   if (failure == 0) {
-    map = mmap(NULL, kMapBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+    map = mmap(NULL, kMapBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   }
   close(fd);
-  if (map != MAP_FAILED) return map;
+  if (map != MAP_FAILED) {
+    make_writable(map);
+    return map;
+  }
   unlink(path);
   return NULL;
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A log and its rings without a recorder around them.
+#define _GNU_SOURCE
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "support.h"
 
@@ -40,6 +43,30 @@ static void put_without_chunk(const char *scratch) {
   check_numbers(&recording, kProducer, 100);
   CHECK_EQUAL(recording.chunks, 0);
   free_recording(&recording);
+  close_ring(ring);
+}
+
+static long page_faults(void) {
+  struct rusage usage;
+  CHECK(getrusage(RUSAGE_SELF, &usage) == 0);
+  return usage.ru_minflt;
+}
+
+static void put_without_page_faults(const char *scratch) {
+#if defined(UNDER_VALGRIND) || defined(UNDER_QEMU) || defined(__SANITIZE_THREAD__)
+  skip("the tool that watches this program has page faults of its own");
+#endif
+#ifdef MADV_POPULATE_WRITE
+  char *page = mmap(NULL, kPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(page != MAP_FAILED);
+  if (madvise(page, kPageBytes, MADV_POPULATE_WRITE) != 0) skip("Linux is older than 5.14");
+#endif
+  Ring *ring = make_ring(scratch);
+  put_numbers(ring, kProducer, 0, 1);
+  enum { kPages = kRingRecords / 4 * kRecordBytes / kPageBytes };
+  long before = page_faults();
+  put_numbers(ring, kProducer, 1, kRingRecords / 4);
+  CHECK(page_faults() - before < kPages / 2);
   close_ring(ring);
 }
 
@@ -255,6 +282,7 @@ static void foreign_close(const char *scratch) {
 
 const Test kRingTests[] = {
     {"Records that fit the ring are read from the ring file alone", put_without_chunk},
+    {"Writing to a new ring causes no page faults", put_without_page_faults},
     {"A producer whose ring is full writes its own chunk", put_more_than_fits},
     {"A chunk may run over the end of the ring", chunk_over_the_end},
     {"Records come back in the order in which they were put", order_kept},
