@@ -8,8 +8,8 @@ from pathlib import Path
 
 import typer
 
-from strobe.cli._waiting import waiting
 from strobe.errors import CommandError
+from strobe.reports.waiting import waiting
 
 
 def analyse(
@@ -32,13 +32,14 @@ def analyse(
     """
     from strobe.session import mindspore_offline
 
-    with waiting("analysing"):
+    with waiting("analysing") as progress:
         trees = mindspore_offline.analyse(
             path,
             processes=processes,
             pretty=pretty,
             step_list=_read_steps(steps),
             data_simplification=not keep_raw,
+            progress=progress,
         )
     for tree in trees:
         typer.echo(os.fsencode(tree))  # a path need not be Unicode

@@ -11,9 +11,9 @@ from typing import Any
 
 import typer
 
-from strobe.cli._waiting import waiting
 from strobe.errors import CommandError, FormatError
 from strobe.reports.numbers import format_bytes
+from strobe.reports.waiting import counted, waiting
 from strobe.store import inventory, places, references
 
 _DELETED = "deleted"
@@ -49,8 +49,9 @@ def clean(
         message = f"clean {str(path)!r}: there is no such folder"
         raise CommandError(message)
     folder = path.resolve()
-    with waiting("measuring"):
-        rows = inventory.describe(places.find_recordings(folder))
+    with waiting("measuring") as progress:
+        found = places.find_recordings(folder)
+        rows = inventory.describe(counted(found, "measuring", progress))
         left = inventory.describe(places.find_deleted(folder))
     old = _deletable([row for row in rows if row["age_days"] >= older_than], force=force)
     chosen = [*old, *(row | {"state": _LEFT_OVER} for row in left if row["readable"])]

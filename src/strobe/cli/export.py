@@ -11,10 +11,10 @@ import typer
 
 from strobe.cli._rank import PATH, RANK, RUN, open_rank
 from strobe.cli._target import choose_target
-from strobe.cli._waiting import waiting
 from strobe.errors import CommandError
 from strobe.exporters import NAMES, find_exporter
 from strobe.reports.numbers import format_bytes
+from strobe.reports.waiting import waiting
 from strobe.store.inventory import size_bytes
 
 Format = Enum("Format", {name: name for name in NAMES}, type=str)  # type: ignore[misc]

@@ -11,10 +11,10 @@ import typer
 
 from strobe.cli._rank import PATH, RANK, RUN, open_rank
 from strobe.cli._target import choose_target
-from strobe.cli._waiting import waiting
 from strobe.errors import CommandError
 from strobe.reports.flame import FORMATS
 from strobe.reports.numbers import format_bytes, format_ns
+from strobe.reports.waiting import waiting
 
 Format = Enum("Format", {name: name for name in FORMATS}, type=str)  # type: ignore[misc]
 

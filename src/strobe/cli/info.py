@@ -11,8 +11,8 @@ from typing import Any
 import typer
 
 from strobe.cli._rank import PATH, RANK, RUN, open_rank
-from strobe.cli._waiting import waiting
 from strobe.reports.numbers import format_bytes, format_count, format_ns
+from strobe.reports.waiting import counted, waiting
 from strobe.session.recording import Recording
 from strobe.store import files, inventory, places
 
@@ -110,8 +110,8 @@ def _print(facts: dict[str, Any]) -> None:
 
 
 def _list(folder: Path, found: list[Path], *, as_json: bool) -> None:
-    with waiting("measuring"):
-        rows = inventory.describe(found)
+    with waiting("measuring") as progress:
+        rows = inventory.describe(counted(found, "measuring", progress))
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
         return

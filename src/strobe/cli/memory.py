@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from strobe.cli._rank import PATH, RANK, RUN, open_rank
-from strobe.cli._waiting import waiting
+from strobe.reports.waiting import waiting
 
 
 def memory(

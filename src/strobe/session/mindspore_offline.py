@@ -8,6 +8,8 @@ import functools
 import json
 import os
 import subprocess
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from strobe._version import __version__
 from strobe.errors import FormatError, StateError, StrobeError, UsageError
 from strobe.finalize.process import command, environment
 from strobe.record.messages import show
+from strobe.reports.waiting import Bar, Progress, is_terminal, saying_nothing
 from strobe.session import ending
 from strobe.session.mindspore_tree import (
     DONE,
@@ -28,6 +31,7 @@ from strobe.session.mindspore_tree import (
 from strobe.store import places
 
 _PATIENCE_SECONDS = 600.0
+_BETWEEN_SECONDS = 0.1
 _VERB = "_analyse"
 
 
@@ -87,6 +91,7 @@ def analyse(
     pretty: bool = False,
     step_list: object = None,
     data_simplification: bool = True,
+    progress: Progress = lambda _stage, _share: None,
 ) -> list[Path]:
     """Make the files of all recordings at a path, several at once, and return their trees.
 
@@ -105,7 +110,7 @@ def analyse(
     if processes == 1:
         made = [_analyse_here(recording, options, failures) for recording in found]
     else:
-        made = _analyse_at_once(found, processes, options, failures)
+        made = _analyse_at_once(found, processes, options, failures, progress)
     if len(failures) == 1:
         raise failures[0]
     if failures:
@@ -125,12 +130,30 @@ def _wait_for(process: subprocess.Popen[str], recording: Path) -> None:
     """At the end of the program: wait for the files, but not for ever."""
     failures: list[StrobeError] = []
     try:
-        _hear(process, failures, seconds=_PATIENCE_SECONDS)
+        _show_until_done(process, seconds=_PATIENCE_SECONDS)
+        _hear(process, failures)
     except subprocess.TimeoutExpired:
         late = f"not after {_PATIENCE_SECONDS:.0f} s; it goes on without this program"
         failures.append(StateError(late))
     for failure in failures:
         show(f"the files of {str(recording)!r} are not complete: {failure}")
+
+
+def _show_until_done(process: subprocess.Popen[str], seconds: float) -> None:
+    """Show a bar until a process that prints one line has ended; raises TimeoutExpired."""
+    if not is_terminal(sys.stderr):
+        process.wait(seconds)
+        return
+    bar = Bar("writing the profiler's files", sys.stderr)
+    deadline = time.monotonic() + seconds
+    try:
+        while process.poll() is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired(process.args, seconds)
+            bar.draw()
+            time.sleep(_BETWEEN_SECONDS)
+    finally:
+        bar.erase()
 
 
 def _analyse_here(
@@ -144,13 +167,19 @@ def _analyse_here(
 
 
 def _analyse_at_once(
-    found: list[Path], processes: int, options: Mapping[str, Any], failures: list[StrobeError]
+    found: list[Path],
+    processes: int,
+    options: Mapping[str, Any],
+    failures: list[StrobeError],
+    progress: Progress,
 ) -> list[Path | None]:
     """Give each recording to a process of its own; they are no copies of this one."""
     trees: list[Path | None] = []
     for start in range(0, len(found), processes):
         running = [_start(recording, options) for recording in found[start : start + processes]]
-        trees += [_hear(process, failures) for process in running]
+        for process in running:
+            trees.append(_hear(process, failures))
+            progress("analysing", len(trees) / len(found))
     return trees
 
 
@@ -183,7 +212,8 @@ def main(arguments: Sequence[str]) -> None:
     if "root" in options:
         options["root"] = Path(options["root"])
     try:
-        tree = analyse_recording(Path(options.pop("recording")), **options)
+        with saying_nothing():
+            tree = analyse_recording(Path(options.pop("recording")), **options)
     except StrobeError as error:
         print(json.dumps({"error": str(error), "is_usage": isinstance(error, UsageError)}))
         return

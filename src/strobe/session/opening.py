@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from strobe.model.threads import TABLES
+from strobe.reports.waiting import waiting
 
 if TYPE_CHECKING:
     import polars as pl
 
     from strobe.assemble.tables import First, Progress
 
-_LOOK_AGAIN_S = 1.0
+_LOOK_AGAIN_S = 0.1
+_FIRST_STAGE = "opening"
 
 
 class Make(Protocol):
@@ -32,10 +34,10 @@ class Opening:
     first.
     """
 
-    def __init__(self, make: Make, progress: Progress, *, is_made: bool) -> None:
+    def __init__(self, make: Make, *, is_made: bool) -> None:
         self._pid = os.getpid()
         self._make = make
-        self._progress = progress
+        self._now = (_FIRST_STAGE, 0.0)
         self._operators: pl.DataFrame | None = None
         self._tables: Path | None = None
         self._error: Exception | None = None
@@ -60,7 +62,8 @@ class Opening:
         if self._error is not None:
             raise self._error
         if self._tables is None:  # in a child of fork, or after an interrupted wait
-            self._tables = self._make(self._progress, lambda _operators: None)
+            with waiting(_FIRST_STAGE) as progress:
+                self._tables = self._make(progress, lambda _operators: None)
         return self._tables
 
     def _run(self) -> None:
@@ -81,14 +84,18 @@ class Opening:
     def _tell(self, stage: str, share: float) -> None:
         if self._cancelled:
             raise _CancelledError
-        self._progress(stage, share)
+        self._now = (stage, share)
 
     def _wait_for(self, event: threading.Event) -> None:
         """Wait for an event. After Ctrl-C, the end of the interpreter does not wait either."""
+        if event.is_set():
+            return
         try:
-            while not event.wait(_LOOK_AGAIN_S):
-                if os.getpid() != self._pid:  # a child of fork has no such thread
-                    return
+            with waiting(_FIRST_STAGE) as progress:
+                while not event.wait(_LOOK_AGAIN_S):
+                    if os.getpid() != self._pid:  # a child of fork has no such thread
+                        return
+                    progress(*self._now)
         except KeyboardInterrupt:
             self._cancelled = True
             raise

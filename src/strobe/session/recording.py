@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import os
-import sys
-import time
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,10 +75,9 @@ class Recording(Tables, Answers, metaclass=_WithAnswers):
 
     @cached_property
     def _opening(self) -> Opening:
-        progress = _terminal_progress()
         if self._make is not None:
-            return Opening(self._make, progress, is_made=False)
-        return Opening(self._finalize, progress, is_made=places.is_finalized(self._path))
+            return Opening(self._make, is_made=False)
+        return Opening(self._finalize, is_made=places.is_finalized(self._path))
 
     def _finalize(self, progress: Progress, first: First) -> Path:
         from strobe.finalize.run import finalize
@@ -237,17 +234,3 @@ def _say_which(folder: Path, found: list[Path], chosen: runs.Chosen) -> str:
         f"{len(found)} recordings in {str(folder)!r}: opening {which}, {name!r}; name another one "
         "to open it, or count back with run=-2 or --run -2 ('strobe info' lists them)"
     )
-
-
-def _terminal_progress() -> Progress:
-    """Return a progress line that appears at a terminal after a second."""
-    began = time.monotonic()
-    at_terminal = sys.stderr is not None and sys.stderr.isatty()
-
-    def progress(stage: str, share: float) -> None:
-        if not at_terminal or time.monotonic() - began < 1:
-            return
-        end = "\n" if share >= 1 else ""
-        print(f"\rstrobe: {stage} {share:4.0%} ", end=end, file=sys.stderr, flush=True)
-
-    return progress
