@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from strobe.analysis.functions import read_other_spans
 from strobe.model import nesting
+from strobe.model.arrays import Bool, Int32, Int64
 from strobe.store.tables import Tables
 
 REST = "(rest)"
@@ -65,61 +69,83 @@ def phase_breakdown(spans: pl.LazyFrame, of: str) -> pl.LazyFrame:
 
 
 def _break_down(spans: pl.DataFrame, of: str) -> pl.DataFrame:
-    spans = spans.with_columns(
-        pl.col("lane").cast(pl.Int32),
-        end_ns=pl.col("start_ns") + pl.col("dur_ns"),
-        # As text, since an Enum refuses to be compared with a name it does not have.
-        is_parent=(pl.col("name").cast(pl.String) == of).fill_null(False),
+    start_ns = spans["start_ns"].to_numpy()
+    return split_parents(
+        Nested(
+            lane=spans["lane"].cast(pl.Int32).to_numpy(),
+            start_ns=start_ns,
+            end_ns=start_ns + spans["dur_ns"].to_numpy(),
+            parent=spans["parent"].fill_null(-1).to_numpy(),
+            # As text, since an Enum refuses to be compared with a name it does not have.
+            is_parent=(spans["name"].cast(pl.String) == of).fill_null(False).to_numpy(),
+        ),
+        name=spans["name"].gather,
     )
-    parents = spans.filter("is_parent").sort("start_ns")
-    if parents.is_empty():
+
+
+class Nested(NamedTuple):
+    """Columns of a whole table of spans, and which of its rows are to be split."""
+
+    lane: Int32
+    start_ns: Int64
+    end_ns: Int64
+    parent: Int64
+    """A row number, or -1."""
+    is_parent: Bool
+
+    def take(self, rows: NDArray[Any]) -> Nested:
+        """Return some rows; their parents remain row numbers of the whole table."""
+        return Nested(*(column[rows] for column in self))
+
+
+def split_parents(spans: Nested, name: Callable[[Int64], pl.Series]) -> pl.DataFrame:
+    """Split the time of the marked rows as phase_breakdown does; `name` returns names of rows."""
+    parents = spans.take(spans.is_parent)
+    count = len(parents.lane)
+    if not count:
         return pl.DataFrame(schema=SCHEMA)
-    whole_ns = _union_ns(parents)
+    whole_ns = _union_ns(parents.take(np.argsort(parents.start_ns, kind="stable")))
+    rows, self_ns = _clipped_children(spans)
     parts = (
-        _clipped_children(spans)
+        pl.DataFrame({"name": name(rows), "self_ns": self_ns})
         .group_by("name")
         .agg(calls=pl.len().cast(pl.Int64), total_ns=pl.sum("self_ns"))
+        .with_columns(pl.col("name").cast(pl.String))
         .sort("total_ns", "name", descending=[True, False])
     )
     rest_ns = whole_ns - parts["total_ns"].sum()
     rest = pl.DataFrame({"name": REST, "calls": 0, "total_ns": rest_ns}, schema=parts.schema)
     return pl.concat([parts, rest]).with_columns(
-        per_parent_ns=pl.col("total_ns") / parents.height,
+        per_parent_ns=pl.col("total_ns") / count,
         share=pl.col("total_ns") / (whole_ns or None),
     )
 
 
-def _union_ns(spans: pl.DataFrame) -> int:
+def _union_ns(spans: Nested) -> int:
     covered_ns = nesting.cover(
-        lane=spans["lane"].to_numpy(),
-        start_ns=spans["start_ns"].to_numpy(),
-        end_ns=spans["end_ns"].to_numpy(),
-        name=np.zeros(spans.height, np.int32),
+        lane=spans.lane,
+        start_ns=spans.start_ns,
+        end_ns=spans.end_ns,
+        name=np.zeros(len(spans.lane), np.int32),
         names=1,
     )
     return int(covered_ns[0])
 
 
-def _clipped_children(spans: pl.DataFrame) -> pl.DataFrame:
-    """Return name and self_ns (the time that belongs to it alone) of each child."""
+def _clipped_children(spans: Nested) -> tuple[Int64, Int64]:
+    """Return the row of each child, and self_ns: the time that belongs to it alone."""
     # One more entry, False, for parent -1 to find: no parent.
-    is_parent = np.append(spans["is_parent"].to_numpy(), False)
-    above = spans["parent"].fill_null(-1).to_numpy()
-    rows = np.flatnonzero(is_parent[above] & ~is_parent[:-1])
-    child, parent = spans[rows], spans[above[rows]]
+    is_parent = np.append(spans.is_parent, False)
+    rows = np.flatnonzero(is_parent[spans.parent] & ~spans.is_parent)
+    around = spans.parent[rows]
     # Lane and bounds are the parent's: a table that breaks the laws must not give a negative rest.
-    bounds = parent.select("lane", low_ns="start_ns", high_ns="end_ns")
-    clipped = (
-        pl.concat([child.select("name", "start_ns", "end_ns"), bounds], how="horizontal")
-        .select(
-            pl.col("name").cast(pl.String),
-            "lane",
-            pl.col("start_ns").clip("low_ns", "high_ns"),
-            pl.col("end_ns").clip("low_ns", "high_ns"),
-        )
-        .sort("start_ns", "end_ns", descending=[False, True])
-    )
-    _, self_ns = nesting.nest(
-        clipped["lane"].to_numpy(), clipped["start_ns"].to_numpy(), clipped["end_ns"].to_numpy()
-    )
-    return clipped.select("name", self_ns=pl.Series(self_ns))
+    low_ns, high_ns = spans.start_ns[around], spans.end_ns[around]
+    start_ns = np.clip(spans.start_ns[rows], low_ns, high_ns)
+    end_ns = np.clip(spans.end_ns[rows], low_ns, high_ns)
+    lane = spans.lane[around]
+    if not nesting.is_sorted(start_ns, end_ns):
+        order = np.lexsort((-end_ns, start_ns))
+        rows, lane = rows[order], lane[order]
+        start_ns, end_ns = start_ns[order], end_ns[order]
+    _, self_ns = nesting.nest(lane, start_ns, end_ns)
+    return rows, self_ns

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from strobe.analysis.functions import read_other_spans
+from strobe.analysis.functions import is_known, read_other_spans
 from strobe.model.ancestors import is_inside
 from strobe.store.tables import Tables
 
@@ -29,6 +29,8 @@ def flops_rate(tables: Tables) -> FlopsRate | None:
 
     None where no span has a figure (with_flops of the profiler).
     """
+    if not is_known(tables, "flops"):
+        return None
     spans = read_other_spans(tables, "start_ns", "dur_ns", "parent", "flops")
     return count_flops(spans, tables.steps().collect())
 
@@ -46,15 +48,15 @@ def count_flops(spans: pl.DataFrame, steps: pl.DataFrame) -> FlopsRate | None:
         return None
     known = spans["flops"].is_not_null().to_numpy()
     parent = spans["parent"].fill_null(-1).to_numpy()
-    counted = known & ~is_inside(known, parent)
-    figures = np.where(counted, spans["flops"].fill_null(0).to_numpy(), 0)
-    start_ns = spans["start_ns"].to_numpy()
+    counted = spans.filter(known & ~is_inside(known, parent))
+    figures = counted["flops"].to_numpy()
     ended = steps.filter(~pl.col("unfinished")).sort("start_ns")
     if ended.is_empty():
         end_ns = int((spans["start_ns"] + spans["dur_ns"]).max() or 0)
-        over_ns = end_ns - int(start_ns.min())
+        over_ns = end_ns - int(spans["start_ns"].to_numpy().min())
         return FlopsRate(total=int(figures.sum()), over_ns=over_ns, over="spans")
     low, high = _union(ended)
+    start_ns = counted["start_ns"].to_numpy()
     position = np.searchsorted(low, start_ns, side="right") - 1
     inside = (position >= 0) & (start_ns < high[position])
     return FlopsRate(

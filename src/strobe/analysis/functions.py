@@ -9,6 +9,7 @@ import polars as pl
 from strobe.model import nesting
 from strobe.store.tables import Tables
 
+_IS_CALL = pl.col("category") == "python"
 SCHEMA = pl.Schema(
     {
         "name": pl.String,
@@ -29,10 +30,9 @@ def functions(tables: Tables) -> pl.DataFrame:
     Columns: name, file, line, module, calls (samples where it was sampled), total_ns, self_ns,
     share (of the self time of all).
     """
-    is_call = pl.col("category") == "python"
     columns = ("lane", "start_ns", "dur_ns", "self_ns", "stack")
     return function_summary(
-        tables.spans().filter(is_call).select(columns).collect(),
+        tables.spans().filter(_IS_CALL).select(columns).collect(),
         tables.samples().collect(),
         tables.stacks().collect(),
         tables.frames().collect(),
@@ -67,8 +67,16 @@ def function_summary(
 
 
 def read_other_spans(tables: Tables, *columns: str) -> pl.DataFrame:
-    """Return category and these columns of spans, as if Python's calls had not been recorded."""
-    return without_calls(tables.spans().select("category", *columns).collect())
+    """Return these columns of spans, as if Python's calls had not been recorded."""
+    spans = tables.spans()
+    if spans.filter(_IS_CALL).select(pl.len()).collect().item() == 0:
+        return spans.select(columns).collect()
+    return without_calls(spans.select("category", *columns).collect()).select(columns)
+
+
+def is_known(tables: Tables, column: str) -> bool:
+    """Say whether any span has a value in this column; it takes 1 ms to see that none has."""
+    return bool(tables.spans().select(pl.col(column).is_not_null().any()).collect().item())
 
 
 def without_calls(spans: pl.DataFrame) -> pl.DataFrame:

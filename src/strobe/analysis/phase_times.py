@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from strobe.analysis.functions import read_other_spans
+from strobe.analysis.functions import is_known, read_other_spans
 from strobe.model.ancestors import innermost
 from strobe.model.arrays import Bool, Int8, Int64
 from strobe.model.phases import BACKWARD, LOADING, NONE, OPTIMIZER, OTHER
@@ -35,7 +35,9 @@ def phases(tables: Tables) -> pl.DataFrame:
     no phases are known. Columns: phase, total_ns, per_step_ns, share (of the time of the
     steps).
     """
-    columns = ("phase", "lane", "pid", "tid", "start_ns", "dur_ns", "parent")
+    if not is_known(tables, "phase"):
+        return pl.DataFrame(schema=SUMMARY)
+    columns = ("category", "phase", "lane", "pid", "tid", "start_ns", "dur_ns", "parent")
     spans = read_other_spans(tables, *columns)
     return phase_summary(phase_times(spans, tables.steps().collect()))
 
@@ -98,21 +100,19 @@ def _codes(phase: pl.Series) -> Int8:
 def _blocks(spans: pl.DataFrame, code: Int8) -> pl.DataFrame:
     """Return the spans with which a phase begins or interrupts another, and which one."""
     parent = spans["parent"].fill_null(-1).to_numpy()
-    nearest = np.append(innermost(code != NONE, parent), -1)
-    around = np.append(code, np.int8(NONE))[nearest[parent]]
-    return spans.select(
+    nearest = innermost(code != NONE, parent)
+    own = np.where(nearest < 0, np.int8(NONE), code[nearest])
+    around = np.append(own, np.int8(NONE))[parent]
+    begins = (code != NONE) & (code != around) & (spans["dur_ns"] > 0).to_numpy()
+    return spans.filter(begins).select(
         pl.col("category").cast(pl.String),
         "lane",
         "pid",
         "tid",
         "start_ns",
         end_ns=pl.col("start_ns") + pl.col("dur_ns"),
-        code=pl.Series(code),
-        around=pl.Series(around),
-    ).filter(
-        pl.col("code") != NONE,
-        pl.col("code") != pl.col("around"),
-        pl.col("start_ns") < pl.col("end_ns"),
+        code=pl.Series(code[begins]),
+        around=pl.Series(around[begins]),
     )
 
 

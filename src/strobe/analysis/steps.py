@@ -6,15 +6,17 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+import numpy as np
 import polars as pl
 
-from strobe.analysis.breakdown import phase_breakdown
-from strobe.analysis.functions import read_other_spans
+from strobe.analysis.breakdown import Nested, phase_breakdown, split_parents
+from strobe.analysis.functions import is_known, read_other_spans
 from strobe.model import nesting
+from strobe.model.arrays import Int32, Int64
 from strobe.model.marks import STEP
 from strobe.store.tables import Tables
 
-_MARK = "\x00strobe step"
+_START, _END = pl.col("start_ns"), pl.col("start_ns") + pl.col("dur_ns")
 # Newer Polars warns that it cannot check the order within lanes, which is that of the whole.
 _CAN_TRUST = "check_sortedness" in inspect.signature(pl.DataFrame.join_asof).parameters
 _SORTED: dict[str, Any] = {"check_sortedness": False} if _CAN_TRUST else {}
@@ -63,12 +65,14 @@ def step_breakdown(tables: Tables) -> pl.DataFrame:
     phases do not. Then there are no rows if the user named none.
     Columns: name, calls, total_ns, per_parent_ns, share (of the time of the steps).
     """
-    columns = ("name", "phase", "lane", "start_ns", "dur_ns", "parent")
-    spans, steps = read_other_spans(tables, *columns), tables.steps().collect()
+    columns = ("name", "lane", "start_ns", "dur_ns")
+    steps = tables.steps().collect()
     laid = steps.filter(~pl.col("unfinished"), pl.col("lane").is_not_null())
-    if laid.is_empty() or spans["phase"].null_count() == spans.height:
-        return break_down_steps(spans, steps)
-    parts = break_down_steps(user_spans(spans), steps)
+    if laid.is_empty() or not is_known(tables, "phase"):
+        return break_down_steps(read_other_spans(tables, *columns, "parent"), steps)
+    is_users = pl.col("category").cast(pl.String) == "user"
+    spans = tables.spans().filter(is_users).select(columns).collect()
+    parts = break_down_steps(nest_again(spans), steps)
     return parts if parts.height > 1 else parts.clear()
 
 
@@ -81,30 +85,50 @@ def break_down_steps(spans: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     if steps["kind"].eq("span").any():
         return phase_breakdown(spans.lazy(), STEP).collect()
     ended = steps.filter(~pl.col("unfinished") & pl.col("lane").is_not_null())
-    columns = ("name", "lane", "start_ns", "dur_ns")
     if steps["kind"].eq("annotation").any():
-        places = ended.select(pl.col("lane").cast(spans.schema["lane"]), *columns[2:])
-        spans = spans.join(places, on=columns[1:], how="anti")
-    marks = ended.select(pl.lit(_MARK).alias("name"), *columns[1:])
-    both = pl.concat([marks, spans.select(*columns)], how="vertical_relaxed").sort(
-        "start_ns", pl.col("start_ns") + pl.col("dur_ns"), descending=[False, True]
-    )
-    start_ns = both["start_ns"].to_numpy()
-    parent, _ = nesting.nest(
-        both["lane"].cast(pl.Int32).to_numpy(), start_ns, start_ns + both["dur_ns"].to_numpy()
-    )
-    nested = both.with_columns(parent=pl.Series(parent).set(pl.Series(parent < 0), None))
-    return phase_breakdown(nested.lazy(), _MARK).collect()
+        columns = ("lane", "start_ns", "dur_ns")
+        places = ended.select(pl.col("lane").cast(spans.schema["lane"]), *columns[1:])
+        others = spans.with_row_index("row").join(places, on=columns, how="anti")
+        spans = spans[others["row"].sort()]
+    return _lay_over(ended, spans)
 
 
-def user_spans(spans: pl.DataFrame) -> pl.DataFrame:
-    """Return the spans of the user alone, with the parents that they have among themselves."""
-    mine = spans.filter(pl.col("category").cast(pl.String) == "user")
-    start_ns = mine["start_ns"].to_numpy()
-    parent, _ = nesting.nest(
-        mine["lane"].cast(pl.Int32).to_numpy(), start_ns, start_ns + mine["dur_ns"].to_numpy()
-    )
-    return mine.with_columns(parent=pl.Series(parent).set(pl.Series(parent < 0), None))
+def _lay_over(steps: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
+    """Nest the steps among the spans as if they were spans too, and split their time."""
+    lane, start_ns, end_ns = _columns(spans)
+    row = np.arange(len(lane))
+    if not nesting.is_sorted(start_ns, end_ns):
+        row = np.lexsort((-end_ns, start_ns))
+        lane, start_ns, end_ns = lane[row], start_ns[row], end_ns[row]
+    mark_lane, mark_ns, mark_end_ns = _columns(steps.sort(_START, _END, descending=[False, True]))
+    place = _places(start_ns, end_ns, mark_ns, mark_end_ns)
+    lane = np.insert(lane, place, mark_lane)
+    start_ns, end_ns = np.insert(start_ns, place, mark_ns), np.insert(end_ns, place, mark_end_ns)
+    row = np.insert(row, place, -1)
+    parent, _ = nesting.nest(lane, start_ns, end_ns)
+    nested = Nested(lane, start_ns, end_ns, parent, is_parent=row < 0)
+    return split_parents(nested, lambda rows: spans["name"].gather(row[rows]))
+
+
+def _columns(rows: pl.DataFrame) -> tuple[Int32, Int64, Int64]:
+    start_ns = rows["start_ns"].to_numpy()
+    return rows["lane"].cast(pl.Int32).to_numpy(), start_ns, start_ns + rows["dur_ns"].to_numpy()
+
+
+def _places(start_ns: Int64, end_ns: Int64, mark_ns: Int64, mark_end_ns: Int64) -> Int64:
+    """Return where marks go among sorted spans: behind those that begin with them and end later."""
+    place: Int64 = np.searchsorted(start_ns, mark_ns)
+    last = np.searchsorted(start_ns, mark_ns, side="right")
+    for number in np.flatnonzero(last > place):
+        same = slice(place[number], last[number])
+        place[number] += int((end_ns[same] > mark_end_ns[number]).sum())
+    return place
+
+
+def nest_again(spans: pl.DataFrame) -> pl.DataFrame:
+    """Return some spans of a table, in its order, with the parents they have among themselves."""
+    parent, _ = nesting.nest(*_columns(spans))
+    return spans.with_columns(parent=pl.Series(parent).set(pl.Series(parent < 0), None))
 
 
 def number_steps(spans: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:

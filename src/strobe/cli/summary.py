@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
+import gc
 from enum import Enum
 from pathlib import Path
 
 import typer
 
 from strobe.cli._rank import PATH, RANK, RUN, open_rank
-from strobe.cli._waiting import waiting
 from strobe.errors import CommandError
+from strobe.reports.waiting import waiting
 from strobe.session.recording import Recording
 
 # What --json has besides the operators: key to the name of an analysis.
@@ -61,11 +62,15 @@ def summary(
     if as_json and as_csv:
         message = "--json and --csv: choose one"
         raise CommandError(message, exit_code=2)
+    # A tenth of the time of this command would go into looking for garbage among what it imports,
+    # now and at the end of the interpreter.
+    gc.disable()
     recording = open_rank(path, rank, run)
     _ = recording.directory  # made first if need be, which shows a line of its own
     with waiting("summarising"):
         text = _text(recording, by, sort, top, as_json=as_json, as_csv=as_csv)
     typer.echo(text, nl=False)
+    gc.freeze()
 
 
 def _text(recording: Recording, by: By, sort: str, top: int, *, as_json: bool, as_csv: bool) -> str:

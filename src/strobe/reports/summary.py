@@ -6,12 +6,13 @@ from __future__ import annotations
 import io
 from typing import Literal
 
+import polars as pl
 from rich.console import Console
 
 from strobe.analysis.completeness import completeness
 from strobe.analysis.counters import counter_summary
 from strobe.analysis.flops import flops_rate
-from strobe.analysis.functions import functions
+from strobe.analysis.functions import functions, is_known
 from strobe.analysis.loading import loaders, workers
 from strobe.analysis.memory import peak_allocated
 from strobe.analysis.operators import operators, operators_by
@@ -45,7 +46,7 @@ def summary_text(
     By loader and by counter, waits for data and counters take the place of the operators, and
     `sort` does nothing.
     """
-    console = Console(width=width, file=io.StringIO(), highlight=False)
+    console = Console(width=width, file=io.StringIO(), highlight=False, emoji=False)
     with console.capture() as captured:
         if by == "loader":
             _print_loaders(tables, top, console)
@@ -58,7 +59,7 @@ def summary_text(
 
 def summary_html(tables: Tables) -> str:
     """Return the summary by name for a notebook."""
-    console = Console(width=120, file=io.StringIO(), highlight=False, record=True)
+    console = Console(width=120, file=io.StringIO(), highlight=False, emoji=False, record=True)
     _print_summary(tables, "name", "self", 20, console)
     return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
 
@@ -71,14 +72,15 @@ def _print_summary(
     console: Console,
 ) -> None:
     shown = sort_operators(operators(tables) if by == "name" else operators_by(tables, by), sort)
-    steps, phase_times, parts = step_statistics(tables), phases(tables), step_breakdown(tables)
+    read = _SpansInMemory.of(tables)
+    steps, phase_times, parts = step_statistics(tables), phases(read), step_breakdown(read)
     if steps.height:
         console.print(steps_table(steps))
     if phase_times.height:
         console.print(phases_table(phase_times))
     if parts.height:
         console.print(breakdown_table(parts))
-    rate, peaks = flops_rate(tables), peak_allocated(tables)
+    rate, peaks = flops_rate(read), peak_allocated(tables)
     if rate is not None:
         console.print(flops_line(rate), markup=False)
     if peaks.height:
@@ -90,6 +92,28 @@ def _print_summary(
         console.print(functions_table(called, top, console.width))
     for source in completeness(tables).iter_rows(named=True):
         console.print(completeness_line(source), markup=False)
+
+
+class _SpansInMemory(Tables):
+    """Tables whose spans have been read, with the columns that several questions need."""
+
+    def __init__(self, tables: Tables, spans: pl.DataFrame) -> None:
+        super().__init__(tables.directory)
+        self._tables = tables
+        self._spans = spans
+
+    @staticmethod
+    def of(tables: Tables) -> Tables:
+        """Read the spans once. If there are no phases, only one question needs so many of them."""
+        if not is_known(tables, "phase"):
+            return tables
+        columns = ("name", "category", "phase", "lane", "pid", "tid")
+        times = ("start_ns", "dur_ns", "parent", "flops")
+        return _SpansInMemory(tables, tables.spans().select(*columns, *times).collect())
+
+    def scan(self, table: str) -> pl.LazyFrame:
+        """Return a table; the spans with these columns only."""
+        return self._spans.lazy() if table == "spans" else self._tables.scan(table)
 
 
 def _print_loaders(tables: Tables, top: int, console: Console) -> None:
