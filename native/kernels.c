@@ -104,15 +104,14 @@ static bool check_column(const char *function, const Column *columns, const Buff
   return true;
 }
 
-static bool acquire(const char *function, const Column *columns, PyObject *const *args,
+static bool acquire(const char *function, const Column *columns, int count, PyObject *const *args,
                     Py_ssize_t nargs, Buffers *buffers) {
   buffers->held = 0;
-  if (nargs != kColumns) {
-    PyErr_Format(PyExc_TypeError, "%s() takes %d buffers, %zd were given", function, kColumns,
-                 nargs);
+  if (nargs != count) {
+    PyErr_Format(PyExc_TypeError, "%s() takes %d buffers, %zd were given", function, count, nargs);
     return false;
   }
-  for (int i = 0; i < kColumns; i++) {
+  for (int i = 0; i < count; i++) {
     int flags = PyBUF_ND | PyBUF_FORMAT | (columns[i].access == kWrite ? PyBUF_WRITABLE : 0);
     if (PyObject_GetBuffer(args[i], &buffers->views[i], flags) < 0) {
       release(buffers);
@@ -270,7 +269,7 @@ static const Column kNestColumns[kColumns] = {
 static PyObject *nest(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
   (void)module;
   Buffers buffers;
-  if (!acquire("nest", kNestColumns, args, nargs, &buffers)) {
+  if (!acquire("nest", kNestColumns, kColumns, args, nargs, &buffers)) {
     return NULL;
   }
   Spans spans = spans_of(&buffers);
@@ -359,7 +358,7 @@ static const Column kCoverColumns[kColumns] = {
 static PyObject *cover(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
   (void)module;
   Buffers buffers;
-  if (!acquire("cover", kCoverColumns, args, nargs, &buffers)) {
+  if (!acquire("cover", kCoverColumns, kColumns, args, nargs, &buffers)) {
     return NULL;
   }
   Spans spans = spans_of(&buffers);
@@ -445,7 +444,7 @@ static const Column kPathColumns[kColumns] = {
 static PyObject *number_paths(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
   (void)module;
   Buffers buffers;
-  if (!acquire("number_paths", kPathColumns, args, nargs, &buffers)) {
+  if (!acquire("number_paths", kPathColumns, kColumns, args, nargs, &buffers)) {
     return NULL;
   }
   Paths paths = {.above = buffers.views[3].buf, .last = buffers.views[4].buf};
@@ -463,6 +462,40 @@ PyDoc_STRVAR(number_paths_doc,
              "Write each row's path, the codes from its outermost row to itself, as a number; and "
              "for each such number that of the path above and the last code.");
 
+// ---- innermost -----------------------------------------------------------------------------
+
+// A row that has found nothing takes what its parent has found, which stands above it.
+static Outcome look_up(Py_ssize_t rows, const int64_t *parent, int64_t *found) {
+  for (Py_ssize_t i = 0; i < rows; i++) {
+    if (parent[i] >= i) {
+      return (Outcome){kParentBelow, i};
+    }
+    if (found[i] < 0 && parent[i] >= 0) {
+      found[i] = found[parent[i]];
+    }
+  }
+  return kDone;
+}
+
+static const Column kAncestorColumns[] = {{"parent", 8, kRead, true}, {"found", 8, kWrite, true}};
+
+static PyObject *innermost(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
+  (void)module;
+  Buffers buffers;
+  if (!acquire("innermost", kAncestorColumns, 2, args, nargs, &buffers)) {
+    return NULL;
+  }
+  PyThreadState *state = PyEval_SaveThread();
+  Outcome outcome = look_up(buffers.views[0].shape[0], buffers.views[0].buf, buffers.views[1].buf);
+  PyEval_RestoreThread(state);
+  release(&buffers);
+  return conclude("innermost", outcome);
+}
+
+PyDoc_STRVAR(innermost_doc,
+             "innermost(parent, found, /)\n--\n\n"
+             "Give each row in which `found` is negative what the nearest row around it has.");
+
 // ---- module --------------------------------------------------------------------------------
 
 // Cast twice, as METH_FASTCALL takes another signature than PyCFunction says.
@@ -470,6 +503,7 @@ static PyMethodDef kMethods[] = {
     {"nest", (PyCFunction)(void (*)(void))nest, METH_FASTCALL, nest_doc},
     {"cover", (PyCFunction)(void (*)(void))cover, METH_FASTCALL, cover_doc},
     {"number_paths", (PyCFunction)(void (*)(void))number_paths, METH_FASTCALL, number_paths_doc},
+    {"innermost", (PyCFunction)(void (*)(void))innermost, METH_FASTCALL, innermost_doc},
     {NULL, NULL, 0, NULL},
 };
 

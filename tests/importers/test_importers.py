@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from strobe.errors import FormatError
-from strobe.importers import IMPORTERS, find_importer
-from strobe.model.trace import Counters, Spans, Trace, concatenate
+from strobe.importers import IMPORTERS, columns, find_importer
+from strobe.model.trace import NAMES, Counters, Spans, Trace, concatenate
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("STROBE_TEST_DATA", ROOT.parent / "shared" / "data"))
@@ -234,3 +234,71 @@ def test_real_files_of_other_tools_are_nobodys() -> None:
     for path in real_files(*OTHERS):
         with pytest.raises(FormatError):
             find_importer(path)
+
+
+SAMPLES = ROOT / "samples"
+
+
+def described(trace: Trace) -> list[tuple[object, ...]]:
+    """The spans with their names, threads and attributes in place of numbers, sorted."""
+    rows = []
+    for batch in trace.spans:
+        columns = {name: each for name, each in vars(batch).items() if hasattr(each, "tolist")}
+        for values in zip(*(each.tolist() for each in columns.values()), strict=True):
+            row = dict(zip(columns, values, strict=True))
+            row["lane"] = trace.threads[row["lane"]]
+            row["attributes"] = row["attributes"] >= 0 and batch.texts[row["attributes"]]
+            for name in NAMES & columns.keys():
+                row[name] = row[name] >= 0 and trace.names[row[name]]
+            rows.append(tuple(sorted((key, str(value)) for key, value in row.items())))
+    return sorted(rows)
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        "kineto/2.13.0/trace.json.gz",
+        "xspace/0.10.2/trace.xplane.pb",
+        "paddle/3.3.1/trace.pb",
+        "paddle/3.3.1/trace.json",
+        "mindspore/2.10.0/run_ascend_ms",
+    ],
+)
+def test_a_trace_in_parts_is_the_same_as_in_one(
+    sample: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = SAMPLES / sample
+    whole = find_importer(path).read(path)
+    expected = described(whole)
+    monkeypatch.setattr(columns, "MOST_ROWS", 7)
+
+    parted = find_importer(path).read(path)
+
+    assert len(expected) > 7
+    assert described(parted) == expected
+    assert (parted.start_ns, parted.end_ns) == (whole.start_ns, whole.end_ns)
+    assert set(parted.threads) == set(whole.threads)
+    assert parted.skipped == whole.skipped
+
+
+def test_two_processes_that_launch_keep_their_kernels_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Correlation 1 is process 5's, 2 is process 6's, and 3 is of both, so of the first."""
+    calls = [(5, 1), (6, 2), (5, 3), (6, 3)]
+    events = [
+        {**KINETO_EVENT, "cat": "cuda_runtime", "pid": pid, "args": {"correlation": number}}
+        for pid, number in calls
+    ] + [
+        {**KINETO_EVENT, "cat": "kernel", "args": {"correlation": n, "device": 0, "stream": 7}}
+        for n in (3, 2, 1)
+    ]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    monkeypatch.setattr(columns, "MOST_ROWS", 2)
+
+    trace = find_importer(path).read(path)
+
+    spans = concatenate(trace.spans, Spans)
+    on_device = [trace.threads[lane].pid for lane in spans.lane[4:].tolist()]
+    assert on_device == [5, 6, 5]

@@ -15,6 +15,13 @@ import pytest
 import strobe
 from programs import Program, count
 
+
+@pytest.fixture(autouse=True)
+def _without_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the counters of the process: records are counted here, one by one."""
+    monkeypatch.setenv("STROBE_USAGE", "0")
+
+
 SPANS = 300_000  # 9.6 MB
 
 
@@ -58,7 +65,8 @@ def test_a_disk_that_fills_up(program: Program, small_disk: Path) -> None:
 
     check_loss(figures, SPANS, "No space left on device")
     assert recording.spans().collect().height == figures["collected"]
-    assert f"{figures['dropped']} records could not be written and are lost" in program.said
+    lost = f"{figures['dropped']} records could not be written and are lost"
+    assert f"{lost} (No space left on device)" in program.said
     assert program.printed.strip() == str(recording.completeness().row(0))
 
 
@@ -185,6 +193,33 @@ def test_a_limit_on_the_size_of_files_with_many_threads(program: Program) -> Non
     )
 
     check_loss(program.completeness(), 200_000, "File too large")
+
+
+def test_tables_without_room_leave_the_log_for_later(program: Program) -> None:
+    """So many spans that columns go into files; of three million each is there afterwards."""
+    program.run(
+        """
+        import sys
+
+        sys.executable = ""  # no finalizer beside
+        with strobe.Profiler(output=OUT):
+            for i in range(3_000_000):
+                with strobe.span("s"): pass
+        """
+    )
+    printed = program.run(
+        """
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
+        try: strobe.open(OUT)
+        except strobe.FormatError as error: print(error)
+        """
+    )
+
+    assert "File too large" in printed
+    assert "the log stays: open it again where there is room" in printed
+    assert program.completeness()["collected"] == 3_000_000
 
 
 def test_a_path_that_cannot_be_written_is_refused_at_start(program: Program) -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from strobe.assemble.lanes import known, lane_ids
 from strobe.model.arrays import Int64
 from strobe.model.interning import Interner
 from strobe.model.nesting import nest
-from strobe.model.trace import UNFINISHED, Loads, Spans, Thread
+from strobe.model.trace import UNFINISHED, Loads, Spans, Thread, concatenate
 from strobe.store.frames import empty
 from strobe.store.parquet import Column
 
@@ -24,7 +24,7 @@ _OF_BATCH = ("number", "samples", "queue", "worker", "producer", "key", "automat
 _OF_FETCH = ("number", "key", "samples", "worker", "collate_ns", "cpu_ns")
 
 
-def timed(loads: Loads, spans: Spans, names: Sequence[str]) -> Loads:
+def timed(loads: Loads, spans: Iterable[Spans], names: Sequence[str]) -> Loads:
     """Return the loads with the times of those of which only the end is known.
 
     They come right after the span of the wait, which is the last of its name in its lane to end;
@@ -36,7 +36,10 @@ def timed(loads: Loads, spans: Spans, names: Sequence[str]) -> Loads:
     rows = np.flatnonzero(is_open)
     codes = {name: code for code, name in enumerate(names)}
     wanted = np.array([codes.get(fact["wait"], -1) for fact in loads.facts[rows]], np.int64)
-    waits = spans.take(np.isin(spans.name, wanted) & (spans.dur_ns != UNFINISHED))
+    ended = (
+        batch.take(np.isin(batch.name, wanted) & (batch.dur_ns != UNFINISHED)) for batch in spans
+    )
+    waits = concatenate(ended, Spans)
     wait = _latest(
         waits.lane.astype(np.int64) * len(names) + waits.name,
         loads.lane[rows].astype(np.int64) * len(names) + wanted,

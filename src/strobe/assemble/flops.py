@@ -9,10 +9,11 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import polars as pl
 
+from strobe.model.arrays import Int64
 from strobe.model.attributes import CONCRETE, SHAPES
 from strobe.model.trace import Spans
+from strobe.store.spill import Spill
 
 _Shape = Sequence[int]
 _Shapes = Sequence[_Shape]
@@ -46,19 +47,24 @@ def flops(name: str, attributes: Mapping[str, Any]) -> int | None:
     return found if isinstance(found, int) and 0 <= found < 1 << 63 else None
 
 
-def flops_column(spans: Spans, names: Sequence[str]) -> pl.Series:
-    """Return `flops` of each span, null where it is not known."""
+def flops_column(spans: Spans, names: Sequence[str], spill: Spill) -> Int64:
+    """Return `flops` of each span, -1 where it is not known."""
     has_rule = np.array([name in _RULES for name in names] or [False])
-    rows = np.flatnonzero(has_rule[spans.name] & (spans.attributes >= 0))
-    # The same operators see the same shapes again and again.
-    pairs = spans.name[rows].astype(np.int64) << 32 | spans.attributes[rows]
-    distinct, place = np.unique(pairs, return_inverse=True)
-    figures = [
-        flops(names[pair >> 32], spans.texts.content(pair & 0xFFFFFFFF)) for pair in distinct
-    ]
-    found = pl.Series(figures, dtype=pl.Int64).gather(place.reshape(-1))
-    nothing = pl.repeat(None, len(spans), dtype=pl.Int64, eager=True)
-    return nothing.scatter(rows, found).alias("flops")
+    found: Int64 = spill.full(len(spans), -1, np.int64)
+    figures: dict[int, int] = {}
+    for part in spill.parts(len(spans)):
+        rows = np.flatnonzero(has_rule[spans.name[part]] & (spans.attributes[part] >= 0))
+        rows += part.start
+        # The same operators see the same shapes again and again.
+        pairs = spans.name[rows].astype(np.int64) << 32 | spans.attributes[rows]
+        distinct, place = np.unique(pairs, return_inverse=True)
+        for pair in distinct.tolist():
+            if pair not in figures:
+                figure = flops(names[pair >> 32], spans.texts.content(pair & 0xFFFFFFFF))
+                figures[pair] = -1 if figure is None else figure
+        known = np.array([figures[pair] for pair in distinct.tolist()], np.int64)
+        found[rows] = known[place.reshape(-1)]
+    return found
 
 
 def _named(name: str, concrete: _Concrete | Sequence[str]) -> _Concrete:

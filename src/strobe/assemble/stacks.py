@@ -13,7 +13,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from strobe.assemble.around import innermost_of
+from strobe.assemble.cut import Rows, ends
 from strobe.assemble.lanes import known, lane_ids, number_threads
+from strobe.assemble.merge import Table
 from strobe.assemble.owners import innermost_open
 from strobe.model.arrays import Bool, Int32, Int64
 from strobe.model.nesting import nest, number_paths
@@ -21,12 +24,15 @@ from strobe.model.tables import CATEGORIES
 from strobe.model.threads import OURS
 from strobe.model.trace import UNFINISHED, Frame, Samples, Spans, Thread, Trace, Wanted
 from strobe.store.parquet import Column
+from strobe.store.spill import Spill
 
 _PYTHON = CATEGORIES.index("python")
 _OPERATORS = [CATEGORIES.index(name) for name in ("operator", "backward", "communication")]
 _LANE_ENDING = " (Python)"
 _OF_FRAMEWORKS = tuple(
-    each.name for each in fields(Spans) if each.default is None and each.name != "frame"
+    each.name
+    for each in fields(Spans)
+    if each.default is None and each.name not in ("frame", "source")
 )
 """Columns that calls of Python functions have nothing in."""
 
@@ -35,23 +41,23 @@ _OF_FRAMEWORKS = tuple(
 class Calls:
     """Calls that ran in the window, by start; each has a parent among them, and a stack."""
 
-    spans: Spans
-    unfinished: Bool
-    parent: Int64
-    self_ns: Int64
+    table: Table
     stack: Int64
+    """Of each call, as the table has it."""
     lane_of: Int32
     """The lane of the calls of a lane's thread, -1 for none."""
     threads: Sequence[Thread]
     """All lanes, those of calls and samples with names that say so."""
 
-    def stacks_at(self, spans: Spans) -> Int64:
+    def stacks_at(self, spans: Spans, spill: Spill) -> Int64:
         """Return the stack that each of these spans was begun in, -1 where it is unknown."""
-        lane = self.lane_of[spans.lane]
-        found = np.full(len(spans), -1, np.int64)
-        rows = np.flatnonzero((lane >= 0) & _on_host(spans))
-        inside = innermost_open(spans.start_ns[rows], lane[rows], self.spans)
-        found[rows] = np.append(self.stack, -1)[inside]
+        lane: Int32 = spill.empty(len(spans), np.int32)
+        for part in spill.parts(len(spans)):
+            lane[part] = np.where(_on_host(spans, part), self.lane_of[spans.lane[part]], -1)
+        found = innermost_open(spans.start_ns, lane, self.table, spill)
+        for part in spill.parts(len(spans)):
+            inside = found[part]
+            found[part] = np.where(inside < 0, -1, self.stack[inside])
         return found
 
 
@@ -64,39 +70,41 @@ class Stacks:
     samples: dict[str, Column]
 
 
-def split_calls(spans: Spans, threads: Sequence[Thread]) -> tuple[Spans, Spans]:
-    """Part Python's calls from the other spans; those of our own threads are nobody's."""
+def split_calls(spans: Spans, trace: Trace) -> tuple[Spans, Rows]:
+    """Part Python's calls from the other spans.
+
+    Of the calls, those are returned that are wanted and that ran in the window; one that began
+    before it begins with it. Those of our own threads are nobody's.
+    """
     is_call = spans.category == _PYTHON
     if not is_call.any():
-        return spans, spans.take(is_call)
+        return spans, _cut(spans.take(is_call), trace)
     nothing: dict[str, Any] = dict.fromkeys(_OF_FRAMEWORKS)
-    calls = replace(spans, **nothing)
-    others = replace(spans, frame=None)
-    return others.take(~is_call), calls.take(is_call & ~_are_ours(threads)[spans.lane])
-
-
-def gather_calls(calls: Spans, samples: Samples, trace: Trace) -> tuple[Calls, Stacks]:
-    """Return the calls of a trace's window with all that follows from them, and stacks' tables.
-
-    A call that began before the window begins with it.
-    """
-    wanted = trace.wanted
-    if not wanted.traced:
+    calls = replace(spans, **nothing).take(is_call & ~_are_ours(trace.threads)[spans.lane])
+    if not trace.wanted.traced:
         calls = calls.take(np.zeros(len(calls), bool))
-    calls, unfinished = _cut(calls, trace.start_ns, trace.end_ns)
-    chosen = _wanted(calls, unfinished, trace.frames, wanted)
-    calls, unfinished = calls.take(chosen), unfinished[chosen]
+    return replace(spans, frame=None).take(~is_call), _cut(calls, trace)
+
+
+def gather_calls(calls: Rows, samples: Samples, trace: Trace, spill: Spill) -> tuple[Calls, Stacks]:
+    """Return what follows from calls, which come by start, and the tables of stacks."""
+    wanted = trace.wanted
     threads, lane_of = _give_lanes(calls, trace.threads)
-    calls = replace(calls, lane=lane_of[calls.lane])
-    parent, self_ns = nest(calls.lane, calls.start_ns, calls.start_ns + calls.dur_ns)
+    lane: Int32 = spill.empty(len(calls), np.int32)
+    np.take(lane_of, calls.lane, out=lane)
+    calls = replace(calls, lane=lane)
+    parent, self_ns = nest(lane, calls.start_ns, ends(calls, spill), spill.empty)
     stacks = trace.stacks if wanted.traced or wanted.sampled else []
-    above = np.array([above for above, _ in stacks], np.int64)
-    function = np.array([frame for _, frame in stacks], np.int32)
-    called = np.zeros(0, np.int32) if calls.frame is None else calls.frame.astype(np.int32)
-    path, outer, last = number_paths(
-        np.concatenate([above, np.where(parent < 0, -1, parent + len(stacks))]),
-        np.concatenate([function, called]),
-    )
+    above: Int64 = spill.empty(len(stacks) + len(calls), np.int64)
+    function: Int32 = spill.empty(len(stacks) + len(calls), np.int32)
+    above[: len(stacks)] = [above for above, _ in stacks]
+    function[: len(stacks)] = [frame for _, frame in stacks]
+    if calls.frame is not None:
+        function[len(stacks) :] = calls.frame
+    for part in spill.parts(len(calls)):
+        into = slice(part.start + len(stacks), part.stop + len(stacks))
+        above[into] = np.where(parent[part] < 0, -1, parent[part] + len(stacks))
+    path, outer, last = number_paths(above, function, spill.empty)
     # Where calls could not be traced, they were sampled.
     with_samples = wanted.sampled or (wanted.traced and not len(calls))
     end_ns = trace.end_ns if with_samples else -1
@@ -107,9 +115,10 @@ def gather_calls(calls: Spans, samples: Samples, trace: Trace) -> tuple[Calls, S
         frames=_frame_columns(frames),
         samples=sampled,
     )
-    of_calls = path[len(stacks) :]
-    calls = replace(calls, frame=None)  # its stack has it
-    return Calls(calls, unfinished, parent, self_ns, of_calls, lane_of, threads), tables
+    stack = path[len(stacks) :]
+    columns = {**vars(calls), "frame": None}  # its stack has it
+    table = Table(**columns, parent=parent, self_ns=self_ns, stack=stack)
+    return Calls(table, stack, lane_of, threads), tables
 
 
 def _used(frames: Sequence[Frame], numbers: Int32) -> tuple[list[Frame], Int32]:
@@ -122,7 +131,7 @@ def _used(frames: Sequence[Frame], numbers: Int32) -> tuple[list[Frame], Int32]:
 
 
 def sampled_stacks(
-    stacks: Stacks, spans: Spans, parent: Int64, threads: Sequence[Thread]
+    stacks: Stacks, spans: Spans, parent: Int64, threads: Sequence[Thread], spill: Spill
 ) -> Int64 | None:
     """Return the stack that each operator was called from, -1 if no sample shows it.
 
@@ -134,20 +143,27 @@ def sampled_stacks(
     )
     if len(time_ns) == 0:
         return None
-    is_operator = np.isin(spans.category, _OPERATORS) & _on_host(spans)
-    is_inner = is_operator & (parent >= 0) & is_operator[parent]
-    outermost = np.where(is_inner, parent, np.arange(len(spans)))
-    while not np.array_equal(outermost, further := outermost[outermost]):
-        outermost = further
     thread_of = number_threads(threads).astype(np.int32)
-    rows = np.flatnonzero(is_operator & np.isin(thread_of[spans.lane], thread_of[lane]))
-    operators = spans.take(rows)
-    operators = replace(operators, lane=thread_of[operators.lane])
-    inside = innermost_open(time_ns, thread_of[lane], operators)
+
+    def are_operators(rows: slice | Int64) -> Bool:
+        return np.isin(spans.category[rows], _OPERATORS) & _on_host(spans, rows)
+
+    def are_outermost(part: slice) -> Bool:
+        above = parent[part]
+        return are_operators(part) & ~((above >= 0) & are_operators(above))
+
+    def threads_of_operators(rows: Int64) -> Int32:
+        return np.where(are_operators(rows), thread_of[spans.lane[rows]], np.int32(-1))
+
+    outermost = innermost_of(are_outermost, parent, spill)
+    inside = innermost_open(time_ns, thread_of[lane], spans, spill, threads_of_operators)
     seen = inside >= 0
-    found = np.full(len(spans), -1, np.int64)
-    found[outermost[rows[inside[seen]]]] = stack[seen]
-    return np.where(is_operator, found[outermost], -1)
+    called_from = spill.full(len(spans), -1, np.int64)
+    called_from[outermost[inside[seen]]] = stack[seen]
+    found: Int64 = spill.empty(len(spans), np.int64)
+    for part in spill.parts(len(spans)):
+        found[part] = np.where(are_operators(part), called_from[outermost[part]], -1)
+    return found
 
 
 def _are_ours(threads: Sequence[Thread]) -> Bool:
@@ -155,15 +171,15 @@ def _are_ours(threads: Sequence[Thread]) -> Bool:
     return np.array([(thread.name or "").startswith(OURS) for thread in threads], bool)
 
 
-def _cut(calls: Spans, start_ns: int, end_ns: int) -> tuple[Spans, Bool]:
+def _cut(calls: Spans, trace: Trace) -> Rows:
+    start_ns, end_ns = trace.start_ns, trace.end_ns
     is_open = calls.dur_ns == UNFINISHED
     stop_ns = np.where(is_open, end_ns + 1, calls.start_ns + calls.dur_ns)
     begun_ns = np.maximum(calls.start_ns, start_ns)
     inside = (calls.start_ns <= end_ns) & ((calls.start_ns >= start_ns) | (stop_ns > start_ns))
-    calls = replace(calls, start_ns=begun_ns, dur_ns=np.minimum(stop_ns, end_ns) - begun_ns)
-    calls, unfinished = calls.take(inside), (stop_ns > end_ns)[inside]
-    order = np.lexsort((-calls.dur_ns, calls.start_ns))
-    return calls.take(order), unfinished[order]
+    times = {"start_ns": begun_ns, "dur_ns": np.minimum(stop_ns, end_ns) - begun_ns}
+    rows = Rows(**{**vars(calls), **times, "unfinished": stop_ns > end_ns}).take(inside)
+    return rows.take(_wanted(rows, rows.unfinished, trace.frames, trace.wanted))
 
 
 def _wanted(calls: Spans, unfinished: Bool, frames: Sequence[Frame], wanted: Wanted) -> Bool:
@@ -202,8 +218,10 @@ def _give_lanes(calls: Spans, threads: Sequence[Thread]) -> tuple[list[Thread], 
     return every, lane_of
 
 
-def _on_host(spans: Spans) -> Bool:
-    return np.ones(len(spans), bool) if spans.device is None else spans.device < 0
+def _on_host(spans: Spans, rows: slice | Int64) -> Bool:
+    if spans.device is None:
+        return np.ones(len(spans.start_ns[rows]), bool)
+    return spans.device[rows] < 0
 
 
 def _frame_columns(frames: Sequence[Frame]) -> dict[str, Column]:

@@ -8,17 +8,17 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
+from strobe.assemble.cut import Rows
 from strobe.assemble.lanes import known
 from strobe.model.arrays import Bool, Int32, Int64
 from strobe.model.marks import STEP
-from strobe.model.trace import Spans, Steps
+from strobe.model.trace import Spans, Steps, Trace
 from strobe.store.parquet import Column
 
 
 def steps_table(
     marked: Steps | None,
-    spans: Spans,
-    unfinished: Bool,
+    spans: Rows,
     names: Sequence[str],
     derived: pl.DataFrame | None,
 ) -> dict[str, Column]:
@@ -28,15 +28,25 @@ def steps_table(
     """
     if marked is not None and len(marked):
         return _from_marks(marked)
-    # The name may be a Python function's alone.
-    number = names.index(STEP) if STEP in names else -1
-    chosen = np.flatnonzero(spans.name == number)
+    chosen = np.flatnonzero(_are_named_so(spans, names))
     if derived is not None and not derived.is_empty() and not len(chosen):
         return dict(derived.to_dict())
     rows = spans.take(chosen)
     return _columns(
-        np.arange(len(rows)), "span", rows.start_ns, rows.dur_ns, rows.lane, unfinished[chosen]
+        np.arange(len(rows)), "span", rows.start_ns, rows.dur_ns, rows.lane, rows.unfinished
     )
+
+
+def has_steps(trace: Trace, spans: Spans) -> bool:
+    """Return whether steps need not be derived."""
+    is_marked = trace.steps is not None and len(trace.steps) > 0
+    return is_marked or bool(_are_named_so(spans, trace.names).any())
+
+
+def _are_named_so(spans: Spans, names: Sequence[str]) -> Bool:
+    # The name may be a Python function's alone.
+    are: Bool = spans.name == (names.index(STEP) if STEP in names else -1)
+    return are
 
 
 def _from_marks(marked: Steps) -> dict[str, Column]:
@@ -54,10 +64,10 @@ def _columns(
     rows = len(number)
     return {
         "step": number,
-        "kind": pl.Series([kind] * rows, dtype=pl.String),
+        "kind": pl.repeat(kind, rows, dtype=pl.String, eager=True),
         "start_ns": start_ns,
         "dur_ns": dur_ns,
-        "samples": pl.Series([None] * rows, dtype=pl.Int64),
+        "samples": None,
         "lane": known(lane.astype(np.int64)),
         "unfinished": unfinished,
     }

@@ -4,29 +4,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
 
-from strobe.assemble.allocations import allocations_table
+from strobe.assemble.allocations import allocation_parts
 from strobe.assemble.batches import batches_table, timed
-from strobe.assemble.completeness import Counts, completeness_table
-from strobe.assemble.cut import cut, within
+from strobe.assemble.completeness import Tally, completeness_table
+from strobe.assemble.cut import Rows, cut, ends, within
 from strobe.assemble.derive import derive
 from strobe.assemble.lanes import known, lane_ids
 from strobe.assemble.links import number_engine
-from strobe.assemble.merge import Table, merge
+from strobe.assemble.merge import Table, with_calls
+from strobe.assemble.operators import operators_table
+from strobe.assemble.sorting import Sorter
 from strobe.assemble.stacks import gather_calls, sampled_stacks, split_calls
 from strobe.assemble.steps import steps_table
-from strobe.model.arrays import Int64
 from strobe.model.coded import Coded
 from strobe.model.nesting import nest
-from strobe.model.operators import in_order, summarise_coded
-from strobe.model.tables import CATEGORIES
+from strobe.model.tables import CATEGORIES, PHASES, SOURCES
 from strobe.model.trace import (
     NAMES,
     Allocations,
@@ -34,17 +34,19 @@ from strobe.model.trace import (
     Instants,
     Loads,
     Samples,
-    Spans,
     Thread,
     Trace,
     concatenate,
 )
 from strobe.store.frames import empty, file_path, file_schema
 from strobe.store.parquet import ROW_GROUP_ROWS, Column, TableWriter
+from strobe.store.spill import Spill
 
 Progress = Callable[[str, float], None]
 First = Callable[[pl.DataFrame], None]
+_Timed = TypeVar("_Timed", Instants, Counters, Allocations)
 _ALWAYS_KNOWN = ("start_ns", "dur_ns", "lane")
+_CALLS = SOURCES.index("python_calls")
 
 
 def assemble(
@@ -52,59 +54,97 @@ def assemble(
     into: Path,
     progress: Progress = lambda _stage, _share: None,
     first: First = lambda _operators: None,
+    spill: Spill | None = None,
+    rows: int = 0,
 ) -> None:
-    """Write all tables of a trace into a directory; `first` gets the operators early."""
-    points, others, calls = _part(trace)
-    spans, unfinished = cut(others, trace.start_ns, trace.end_ns)
-    progress("nesting", 0.3)
-    parent, self_ns = nest(spans.lane, spans.start_ns, spans.start_ns + spans.dur_ns)
-    operators = _operators(spans, self_ns, trace.names)
+    """Write all tables of a trace into a directory; `first` gets the operators early.
+
+    `rows` is about how many spans there are, for `progress`; 0 if that is not known.
+    What is too long for memory is put into files without names in the same directory.
+    """
+    spill = Spill(into) if spill is None else spill
+    tally = Tally()
+    spans, calls = _sort(trace, tally, spill, progress, rows)
+    points = _Points.of(trace, tally, spill)
+    if trace.steps is not None:
+        tally.add("steps", trace.steps.take(~trace.steps.unfinished))
+    progress("nesting", 0.55)
+    parent, self_ns = nest(spans.lane, spans.start_ns, ends(spans, spill), spill.empty)
+    progress("summing up", 0.6)
+    operators = operators_table(spans, self_ns, trace.names, spill)
     first(operators)
-    spans = number_engine(spans, parent)
-    derived = derive(spans, parent, unfinished, trace)
-    called, stacks = gather_calls(calls, concatenate(trace.samples, Samples), trace)
+    progress("deriving", 0.72)
+    spans = number_engine(spans, parent, spill)
+    derived = derive(spans, parent, trace, spill)
+    called, stacks = gather_calls(calls, concatenate(trace.samples, Samples), trace, spill)
+    tally.add_number("samples", [0] * _CALLS + [len(stacks.samples["stack"])])  # type: ignore[arg-type]
     trace = replace(trace, threads=called.threads)
-    sampled = sampled_stacks(stacks, spans, parent, trace.threads)
-    table = merge(spans, parent, self_ns, unfinished, derived, called, sampled)
+    stack = (
+        called.stacks_at(spans, spill)
+        if len(calls)
+        else sampled_stacks(stacks, spans, parent, trace.threads, spill)
+    )
+    table = Table(
+        **vars(replace(spans, phase=derived.phase, module=derived.module)),
+        parent=parent,
+        self_ns=self_ns,
+        stack=stack,
+        flops=derived.flops,
+    )
+    merged = with_calls(table, called.table, spill)
     with TableWriter(file_path(into, "spans"), file_schema("spans")) as writer:
-        _write_spans(writer, table, trace, progress)
-    allocated = allocations_table(points.memory, spans, trace)
+        _write_spans(writer, merged.table, trace, progress)
     tables: dict[str, Mapping[str, Column]] = {
         **vars(stacks),
         "operators": operators.to_dict(),
-        "links": table.moved(derived.links, "source", "target"),
-        "allocations": table.moved(allocated, "span"),
-        "steps": steps_table(trace.steps, spans, unfinished, trace.names, derived.steps),
+        "steps": steps_table(trace.steps, spans, trace.names, derived.steps),
         "memory_lines": pl.DataFrame(
             trace.memory_lines, schema=empty("memory_lines").schema
         ).to_dict(),
-        "instants": _instants(points.instants, trace),
-        "counters": _counters(points.counters, trace),
-        "collectives": table.moved(derived.collectives, "span", "work"),
-        "batches": table.moved(
+        "collectives": merged.moved(derived.collectives, "span", "work"),
+        "batches": merged.moved(
             batches_table(points.loads, spans, trace.names, trace.threads), "span"
         ),
         "threads": _threads(trace.threads),
-        "completeness": completeness_table(
-            trace,
-            Counts(
-                every=len(spans) + points.rows,
-                framework=int(np.count_nonzero(spans.category)) + len(points.memory),
-                calls=len(called.spans) + len(stacks.samples["stack"]),  # type: ignore[arg-type]
-                unfinished=int(unfinished.sum()),
-                unfinished_calls=int(called.unfinished.sum()),
-            ),
-        ),
+        "completeness": completeness_table(trace, tally),
         "metadata": _metadata(trace),
     }
+    long_tables: dict[str, Iterable[Mapping[str, Column]]] = {
+        "allocations": (
+            merged.moved(part, "span")
+            for part in allocation_parts(points.memory, spans, trace, spill)
+        ),
+        "links": (merged.moved(part, "source", "target") for part in _groups(derived.links)),
+        "instants": (_instants(rows, trace) for rows in _taken(points.instants)),
+        "counters": (_counters(rows, trace) for rows in _taken(points.counters)),
+    }
     for name, columns in tables.items():
-        _write(into, name, columns)
+        _write(into, name, _groups(columns))
+    for name, parts in long_tables.items():
+        _write(into, name, (group for part in parts for group in _groups(part)))
     progress("done", 1.0)
+
+
+def _sort(
+    trace: Trace, tally: Tally, spill: Spill, progress: Progress, expected: int
+) -> tuple[Rows, Rows]:
+    """Return the spans in the window, and the calls of Python functions, by start; count both."""
+    spans, calls = Sorter(spill, Rows), Sorter(spill, Rows)
+    done = 0
+    for batch in trace.spans:
+        others, called = split_calls(batch, trace)
+        for sorter, rows in ((spans, cut(others, trace.start_ns, trace.end_ns)), (calls, called)):
+            tally.add_spans(rows, rows.unfinished)
+            sorter.add(replace(rows, source=None))  # it is only counted
+        done += len(batch)
+        progress("reading", 0.1 + 0.3 * min(1.0, done / expected) if expected else 0.1)
+    progress("sorting", 0.4)
+    return spans.rows(), calls.rows()
 
 
 @dataclass(frozen=True)
 class _Points:
-    """The rows in the window besides spans."""
+    """The rows in the window besides spans, by start."""
 
     instants: Instants
     counters: Counters
@@ -112,95 +152,71 @@ class _Points:
     memory: Allocations
 
     @staticmethod
-    def of(trace: Trace, spans: Spans) -> _Points:
-        bounds = (trace.start_ns, trace.end_ns)
+    def of(trace: Trace, tally: Tally, spill: Spill) -> _Points:
+        """Cut and sort the rows, and count them."""
         loads = trace.loads if trace.loads is not None else concatenate([], Loads)
-        memory = concatenate(trace.allocations, Allocations)
+        loads = within(timed(loads, trace.spans, trace.names), trace.start_ns, trace.end_ns)
+        tally.add("loads", loads)
         # If memory was not asked for, another profiler that overlapped may have recorded it.
-        asked = bounds if trace.wanted.memory else (0, -1)
+        memory = trace.allocations if trace.wanted.memory else ()
+
+        def ordered(table: str, batches: Iterable[_Timed], kind: type[_Timed]) -> _Timed:
+            sorter = Sorter(spill, kind)
+            for batch in batches:
+                rows = within(batch, trace.start_ns, trace.end_ns)
+                tally.add(table, rows)
+                sorter.add(replace(rows, source=None))
+            return sorter.rows()
+
         return _Points(
-            instants=within(concatenate(trace.instants, Instants), *bounds),
-            counters=within(concatenate(trace.counters, Counters), *bounds),
-            loads=within(timed(loads, spans, trace.names), *bounds),
-            memory=within(memory, *asked),
+            instants=ordered("instants", trace.instants, Instants),
+            counters=ordered("counters", trace.counters, Counters),
+            loads=loads,
+            memory=ordered("memory", memory, Allocations),
         )
-
-    @property
-    def rows(self) -> int:
-        return sum(map(len, vars(self).values()))
-
-
-def _part(trace: Trace) -> tuple[_Points, Spans, Spans]:
-    """Separate the rows of points, the spans, and the calls of Python functions."""
-    spans = concatenate(trace.spans, Spans)
-    return _Points.of(trace, spans), *split_calls(spans, trace.threads)
-
-
-def _operators(spans: Spans, self_ns: Int64, names: Sequence[str]) -> pl.DataFrame:
-    coded = pl.DataFrame(
-        {
-            "name": spans.name,
-            "lane": spans.lane,
-            "start_ns": spans.start_ns,
-            "dur_ns": spans.dur_ns,
-            "self_ns": self_ns,
-        }
-    )
-    rows = summarise_coded(coded, len(names))
-    named = rows.with_columns(pl.Series(names, dtype=pl.String).gather(rows["name"]).alias("name"))
-    return in_order(named)
 
 
 def _write_spans(writer: TableWriter, table: Table, trace: Trace, progress: Progress) -> None:
-    for first in range(0, len(table.spans), ROW_GROUP_ROWS):
-        writer.append(_span_columns(table, trace, first))
-        progress("writing", 0.4 + 0.6 * min(1.0, (first + ROW_GROUP_ROWS) / len(table.spans)))
+    for first in range(0, len(table), ROW_GROUP_ROWS):
+        rows = slice(first, min(first + ROW_GROUP_ROWS, len(table)))
+        writer.append(_span_columns(table.take(rows), first, trace))
+        progress("writing", 0.75 + 0.23 * rows.stop / len(table))
 
 
-def _span_columns(table: Table, trace: Trace, first: int) -> dict[str, Column]:
+def _span_columns(table: Table, first: int, trace: Trace) -> dict[str, Column]:
     """Return some rows of the table: derived columns, and the rest as the producer gave them."""
-    rows = slice(first, first + ROW_GROUP_ROWS)
-    spans, lane, parent = table.spans, table.spans.lane[rows], table.parent[rows]
-    number = np.arange(first, first + len(lane))
+    number = np.arange(first, first + len(table))
     pids, tids = lane_ids(trace.threads)
     derived: dict[str, Column] = {
-        "category": Coded(spans.category[rows].astype(np.int32), CATEGORIES),
-        "phase": _texts_or_null(table.phase, rows),
-        "module": _texts_or_null(table.module, rows),
-        "covered_ns": spans.dur_ns[rows] - table.self_ns[rows],
-        "pid": pids.gather(lane),
-        "tid": tids.gather(lane),
-        "flops": None if table.flops is None else table.flops[rows],
-        "parent_distance": known(np.where(parent < 0, -1, number - parent)),
-        "stack": None if table.stack is None else known(table.stack[rows]),
-        "unfinished": table.unfinished[rows],
-        "attributes": Coded(spans.attributes[rows], spans.texts),
+        "category": Coded(table.category.astype(np.int32), CATEGORIES),
+        "phase": None if table.phase is None else Coded(table.phase, PHASES),
+        "covered_ns": table.dur_ns - table.self_ns,
+        "pid": pids.gather(table.lane),
+        "tid": tids.gather(table.lane),
+        "parent_distance": known(np.where(table.parent < 0, -1, number - table.parent)),
+        "unfinished": table.unfinished,
+        "attributes": Coded(table.attributes, table.texts),
     }
     given = [name for name in file_schema("spans") if name not in derived]
-    return derived | {name: _given(spans, name, trace.names, rows) for name in given}
+    return derived | {name: _given(table, name, trace.names) for name in given}
 
 
-def _given(spans: Spans, column: str, names: Sequence[str], rows: slice) -> Column:
-    values = getattr(spans, column)
+def _given(table: Table, column: str, names: Sequence[str]) -> Column:
+    values = getattr(table, column)
     if values is None:
         return None
     if column in NAMES:
-        return Coded(values[rows], names)
-    return values[rows] if column in _ALWAYS_KNOWN else known(values[rows])
-
-
-def _texts_or_null(texts: Coded | None, rows: slice) -> Coded | None:
-    return None if texts is None else Coded(texts.codes[rows], texts.texts)
+        return Coded(values, names)
+    return values if column in _ALWAYS_KNOWN else known(values)
 
 
 def _instants(instants: Instants, trace: Trace) -> dict[str, Column]:
-    rows = instants.take(np.argsort(instants.start_ns, kind="stable"))
-    return {**_placed(rows, trace), "attributes": Coded(rows.attributes, rows.texts)}
+    attributes = Coded(instants.attributes, instants.texts)
+    return {**_placed(instants, trace), "attributes": attributes}
 
 
 def _counters(counters: Counters, trace: Trace) -> dict[str, Column]:
-    rows = counters.take(np.argsort(counters.start_ns, kind="stable"))
-    return {**_placed(rows, trace), "value": rows.value}
+    return {**_placed(counters, trace), "value": counters.value}
 
 
 def _placed(rows: Instants | Counters, trace: Trace) -> dict[str, Column]:
@@ -237,6 +253,26 @@ def _metadata(trace: Trace) -> dict[str, Column]:
     }
 
 
-def _write(into: Path, table: str, columns: Mapping[str, Column]) -> None:
+def _write(into: Path, table: str, groups: Iterable[Mapping[str, Column]]) -> None:
     with TableWriter(file_path(into, table), file_schema(table)) as writer:
-        writer.append(dict(columns))
+        for group in groups:
+            writer.append(dict(group))
+
+
+def _groups(columns: Mapping[str, Column]) -> Iterator[Mapping[str, Column]]:
+    """Cut columns into groups of rows, as files have them."""
+    rows = max((len(column) for column in columns.values() if column is not None), default=0)
+    for first in range(0, rows, ROW_GROUP_ROWS):
+        group = slice(first, first + ROW_GROUP_ROWS)
+        yield {name: _rows(column, group) for name, column in columns.items()}
+
+
+def _taken(points: _Timed) -> Iterator[_Timed]:
+    for first in range(0, len(points), ROW_GROUP_ROWS):
+        yield points.take(slice(first, first + ROW_GROUP_ROWS))
+
+
+def _rows(column: Column, rows: slice) -> Column:
+    if isinstance(column, Coded):
+        return Coded(column.codes[rows], column.texts)
+    return None if column is None else column[rows]

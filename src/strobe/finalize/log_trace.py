@@ -1,30 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads our own log into a Trace, with one numbering of names and lanes for all processes."""
+"""Reads our own log into a Trace, with one numbering of names and lanes for all processes.
+
+A log may be larger than memory. It is surveyed once, for the numbers that stand for its texts and
+lanes; its long sections are then made of it batch by batch, as often as they are asked for.
+"""
 
 from __future__ import annotations
 
+import functools
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
-from strobe.finalize.values import LOST_NAME, read_values
+from strobe.finalize.records import (
+    Parts,
+    by_kind,
+    codes,
+    column,
+    distinct,
+    grouped,
+    look_up,
+    sources,
+    times,
+)
+from strobe.finalize.values import LOST_NAME, SetReader
 from strobe.model import attributes as keys
-from strobe.model.arrays import Int32, Int64, UInt32, UInt64
-from strobe.model.attributes import Attributes
-from strobe.model.coded import Coded
+from strobe.model.arrays import Bool, Int32, Int64, UInt32
 from strobe.model.interning import Interner
 from strobe.model.marks import BATCH, FETCH
-from strobe.model.tables import CATEGORIES
+from strobe.model.tables import CATEGORIES, CATEGORY_BITS
 from strobe.model.text import escape
+from strobe.model.texts import Attributes, Chain, Texts
 from strobe.model.trace import (
+    MOST_ROWS,
     UNFINISHED,
     Allocations,
+    Batches,
     Counters,
     Frame,
     Instants,
@@ -39,14 +55,17 @@ from strobe.model.trace import (
     split,
 )
 from strobe.store import layout
-from strobe.store.log import RECORD as log_record
 from strobe.store.log import ProcessLog, Records
 from strobe.store.manifest import Manifest
+from strobe.store.spill import Spill
 
-_Integer = TypeVar("_Integer", np.int32, np.int64)
-
+_CATEGORY = np.uint8((1 << CATEGORY_BITS) - 1)
 _USER, _PYTHON = CATEGORIES.index("user"), CATEGORIES.index("python")
 _NOBODY_SAID = 0xFFFFFFFF
+_NAMED = (layout.KIND_SPAN, layout.KIND_OPEN, layout.KIND_INSTANT, layout.KIND_COUNTER)
+_DESCRIBED = (layout.KIND_SPAN, layout.KIND_OPEN, layout.KIND_INSTANT)
+_FEW = (layout.KIND_OPEN, layout.KIND_STEP, layout.KIND_SAMPLE)
+"""The kinds of which there are so few that they are kept in memory."""
 
 
 class LogTrace(NamedTuple):
@@ -59,47 +78,41 @@ class LogTrace(NamedTuple):
     """Records whose attributes are lost."""
 
 
-def read_log(processes: Iterable[ProcessLog], manifest: Manifest) -> LogTrace:
+def read_log(processes: Iterable[ProcessLog], manifest: Manifest, spill: Spill) -> LogTrace:
     """Return the records of all processes; of the steps, only this recording's."""
-    logs = [(process, _by_kind(process.records)) for process in processes]
-    reader = _Reader()
-    reader.are_numbered = any("of" in lane for log, _ in logs for lane in log.lanes.values())
-    parts = [reader.read(process, kinds) for process, kinds in logs]
-    spans = [part.spans for part in parts]
-    instants = concatenate([part.instants for part in parts], Instants)
-    counters = concatenate([part.counters for part in parts], Counters)
-    named = [*(batch.name for batch in spans), instants.name, counters.name]
-    nameless = sum(int((name < 0).sum()) for name in named)
-    if nameless:
-        lost = reader.names[LOST_NAME]
-        spans = [replace(batch, name=_or(batch.name, lost)) for batch in spans]
-        instants = replace(instants, name=_or(instants.name, lost))
-        counters = replace(counters, name=_or(counters.name, lost))
-    spans = reader.describe(spans)
-    names = list(reader.names)
-    instants = replace(instants, texts=Attributes(list(reader.texts)))
-    instants, handed_out = _split_instants(instants, names)
-    counters, watched = _split_counters(counters, names)
-    own = f"-{manifest.pid}-{manifest.process_start}-"
-    steps = [part.steps for part in parts if own in part.prefix]
+    common = _Common()
+    logs = [_Process(log, common, spill) for log in processes]
+    common.close()
+    for log in logs:
+        log.look_closer()
+    common.describe()
+    steps = [log.steps() for log in logs if _own(manifest) in log.prefix]
     trace = Trace(
-        names=names,
-        threads=[_name(lane, manifest) for lane in reader.lanes],
-        frames=list(reader.frames),
-        stacks=reader.stacks,
+        names=common.listed,
+        threads=[_name(lane, manifest) for lane in common.lanes],
         steps=_of_window(steps, manifest.window),
-        loads=concatenate([handed_out, watched], Loads),
-        spans=[batch for part in spans for batch in split(part)],
-        instants=split(instants),
-        counters=split(counters),
-        allocations=[batch for part in parts for batch in split(part.allocations)],
-        samples=[batch for part in parts for batch in split(part.samples)],
+        loads=concatenate([each for log in logs for each in log.loads()], Loads),
+        spans=_chained(logs, _Process.spans),
+        instants=_chained(logs, _Process.instants),
+        counters=_chained(logs, _Process.counters),
+        allocations=_chained(logs, _Process.allocations),
+        samples=[batch for log in logs for batch in split(log.samples())],
+        # After the samples, which add to them.
+        stacks=common.stacks,
+        frames=list(common.frames),
     )
-    return LogTrace(trace, nameless, reader.without_attributes)
+    nameless = sum(log.nameless for log in logs)
+    return LogTrace(trace, nameless, sum(log.without_attributes for log in logs))
 
 
-def _or(codes: Int32, other: int) -> Int32:
-    return np.where(codes < 0, np.int32(other), codes)
+def _own(manifest: Manifest) -> str:
+    return f"-{manifest.pid}-{manifest.process_start}-"
+
+
+def _chained(
+    logs: Sequence[_Process], section: Callable[[_Process], Iterator[Any]]
+) -> Batches[Any]:
+    return Batches(lambda: (batch for log in logs for batch in section(log) if len(batch)))
 
 
 class _Lane(NamedTuple):
@@ -127,57 +140,115 @@ def _of_window(marks: Sequence[_Marks], window: int) -> Steps:
     return concatenate([each.steps.take(each.window == window) for each in marks], Steps)
 
 
-class _Part(NamedTuple):
-    """The records of one process; names and attributes are numbers."""
+class _Defined(Texts):
+    """Texts that the process has defined one by one: some of all."""
 
-    prefix: str
-    spans: Spans
-    instants: Instants
-    counters: Counters
-    allocations: Allocations
-    samples: Samples
-    steps: _Marks
+    def __init__(self, strings: Mapping[int, str], ids: Int64) -> None:
+        self._strings = strings
+        self._ids = ids
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def text(self, place: int) -> str:
+        return self._strings[int(self._ids[place])]
 
 
-class _Reader:
-    """Reads processes one after the other, and numbers their names, lanes and stacks in common."""
+class _Common:
+    """What the processes have in common: the numbers of names, texts, lanes, stacks and frames."""
 
     def __init__(self) -> None:
-        self.names, self.texts = Interner[str](), Interner[str]()
+        self.names = Interner[str]()
         self.frames = Interner[Frame]()
         self.lanes: list[_Lane] = []
         self.stacks: list[tuple[int, int]] = []
         self.are_numbered = False
-        self.without_attributes = 0
+        self.listed: list[str] = []
+        self.attributes = Attributes()
+        self._texts: list[Sequence[str]] = []
+        self._text_count = 0
+        self._stated = np.zeros(0, np.int64)
+        self._called = np.zeros(0, np.int64)
+        self._frame_of = np.zeros(0, np.int32)
+        self._place_of = np.zeros(0, np.int32)
+        self._contents: list[Mapping[str, Any]] = []
+        self._row_of = np.zeros(0, np.int32)
 
-    def read(self, process: ProcessLog, kinds: dict[int, list[Records]]) -> _Part:
-        translate = _Translation(process, kinds[layout.KIND_VALUE], self)
-        ended = translate.spans(kinds[layout.KIND_SPAN])
-        if self.are_numbered:
-            sequence, numbered_by = translate.sequences(kinds[layout.KIND_SPAN])
-            ended = replace(ended, sequence=sequence, numbered_by=numbered_by)
-        begun = [translate.spans(kinds[layout.KIND_OPEN]), translate.spans(process.open)]
-        return _Part(
-            prefix=process.prefix,
-            spans=concatenate([ended, _unfinished(begun, ended)], Spans),
-            instants=translate.instants(kinds[layout.KIND_INSTANT]),
-            counters=translate.counters(kinds[layout.KIND_COUNTER]),
-            allocations=translate.allocations(kinds[layout.KIND_MEMORY]),
-            samples=translate.samples(kinds[layout.KIND_SAMPLE]),
-            steps=translate.steps(kinds[layout.KIND_STEP]),
-        )
+    def add_texts(self, texts: Sequence[str]) -> int:
+        """Add attributes and return the number of the first."""
+        first = self._text_count
+        self._texts.append(texts)
+        self._text_count += len(texts)
+        return first
 
-    def describe(self, parts: Sequence[Spans]) -> list[Spans]:
-        """Add the attributes, the columns that they fill, and the functions of calls."""
-        parts, texts = _fill_columns(parts, self.texts, self.names)
-        described = []
-        for part in parts:
-            spans = replace(part, texts=texts)
-            is_call = spans.category == _PYTHON
-            if is_call.any():
-                spans = replace(spans, frame=self._frames_of(spans, is_call))
-            described.append(spans)
-        return described
+    def close(self) -> None:
+        """Take the texts that were added as they are."""
+        self.listed = list(self.names)
+        self.attributes = Attributes(Chain(self._texts))
+
+    def note(self, spans: Spans) -> None:
+        """Note what framework's attributes and what functions some spans have."""
+        is_call = spans.category == _PYTHON
+        if is_call.any():
+            self._called = np.union1d(self._called, np.unique(_pairs(spans, is_call)))
+        stated = spans.attributes[_is_described(spans)]
+        if len(stated):
+            self._stated = np.union1d(self._stated, np.unique(stated))
+
+    def describe(self) -> None:
+        """Find out what was noted: the columns that attributes fill, and the functions."""
+        self._frame_of = np.array([self._frame(pair) for pair in self._called.tolist()], np.int32)
+        written = self.attributes
+        described = {
+            place: written.content(place)
+            for place in self._stated.tolist()
+            if any(f'"{key}"' in written[place] for key in keys.WITH_COLUMNS)
+        }
+        if not described:
+            return
+        self._contents = list(described.values())
+        self._row_of = np.full(int(self._stated[-1]) + 1, -1, np.int32)
+        self._row_of[list(described)] = np.arange(len(described))
+        self._place_of = np.arange(len(self._row_of), dtype=np.int32)
+        known, rests = dict(described), Interner[str]()
+        for place, content in described.items():
+            rest = keys.without_columns(content)
+            if not rest:
+                self._place_of[place] = -1
+            elif len(rest) < len(content):
+                number = self._text_count + rests[json.dumps(rest, separators=(",", ":"))]
+                self._place_of[place] = number
+                known[number] = rest
+        self.attributes = Attributes(Chain([*self._texts, list(rests)]), known)
+        for key in keys.IN_TABLE:
+            for content in self._contents:
+                if isinstance(text := content.get(key), str):
+                    self.names[escape(text)]
+        self.listed = list(self.names)
+
+    def described(self, spans: Spans) -> Spans:
+        """Return spans with the columns that their attributes fill, and the functions of calls."""
+        spans = replace(self._filled(spans), texts=self.attributes)
+        is_call = spans.category == _PYTHON
+        if not is_call.any():
+            return spans
+        frame = np.full(len(spans), -1, np.int32)
+        frame[is_call] = self._frame_of[np.searchsorted(self._called, _pairs(spans, is_call))]
+        return replace(spans, frame=frame)
+
+    def _filled(self, spans: Spans) -> Spans:
+        is_described = _is_described(spans)
+        if not self._contents or not is_described.any():
+            return spans
+        codes = np.where(is_described, spans.attributes, np.int32(0))
+        rows = np.where(is_described, self._row_of[codes], np.int32(-1))
+        columns = attribute_columns(self._contents, rows)
+        for key in keys.IN_TABLE:
+            if key in columns:
+                places = [self.names[escape(text)] for text in columns[key].texts]
+                columns[key] = np.array([*places, -1], np.int32)[columns[key].codes]
+        columns["attributes"] = np.where(is_described, self._place_of[codes], spans.attributes)
+        return replace(spans, **columns)
 
     def frame(self, name: str, text: str | None) -> int:
         """Return the number of a function, given its name and the attributes of a call of it."""
@@ -185,213 +256,195 @@ class _Reader:
         where = (content.get(key) for key in (keys.FILE, keys.LINE, keys.MODULE))
         return self.frames[Frame(name, *where)]
 
-    def _frames_of(self, spans: Spans, is_call: NDArray[np.bool_]) -> Int32:
-        names, texts = list(self.names), spans.texts
-        rows = np.flatnonzero(is_call)
-        pairs = spans.name[rows].astype(np.int64) << 32 | (spans.attributes[rows] + 1)
-        used = np.sort(pl.Series(pairs).unique().to_numpy())  # far fewer: no need to sort all
-        numbers = [
-            self.frame(names[pair >> 32], texts[text - 1] if (text := pair & 0xFFFFFFFF) else None)
-            for pair in used.tolist()
-        ]
-        frame = np.full(len(spans), -1, np.int32)
-        frame[rows] = np.array(numbers, np.int32)[np.searchsorted(used, pairs)]
-        return frame
+    def _frame(self, pair: int) -> int:
+        text = pair & 0xFFFFFFFF
+        return self.frame(self.listed[pair >> 32], self.attributes[text - 1] if text else None)
 
 
-def _is_described(spans: Spans) -> NDArray[np.bool_]:
+def _pairs(spans: Spans, rows: Bool) -> Int64:
+    """Return name and attributes of some spans as one number."""
+    pairs: Int64 = spans.name[rows].astype(np.int64) << 32 | (spans.attributes[rows] + 1)
+    return pairs
+
+
+def _is_described(spans: Spans) -> Bool:
     """Return which spans have attributes of a framework; those of a user may have any keys."""
-    of_framework: NDArray[np.bool_] = (spans.category != _USER) & (spans.category != _PYTHON)
+    of_framework: Bool = (spans.category != _USER) & (spans.category != _PYTHON)
     return of_framework & (spans.attributes >= 0)
 
 
-def _fill_columns(
-    parts: Sequence[Spans], texts: Interner[str], names: Interner[str]
-) -> tuple[list[Spans], Attributes]:
-    """Return the spans with the columns that their attributes fill, and the attributes.
+class _Process:
+    """The records of one process, and how its numbers map to the common ones."""
 
-    Each text is parsed once. Keys that the table has columns for are removed from the attributes.
-    """
-    written = Attributes(list(texts))
-    used = [part.attributes[_is_described(part)] for part in parts]
-    described = {
-        place: written.content(place)
-        for place in np.unique(np.concatenate([np.zeros(0, np.int32), *used])).tolist()
-        if any(f'"{key}"' in written[place] for key in keys.WITH_COLUMNS)
-    }
-    if not described:
-        return list(parts), written
-    place_of = np.append(np.arange(len(written), dtype=np.int32), np.int32(-1))
-    known = dict(described)
-    for place, content in described.items():
-        rest = keys.without_columns(content)
-        if not rest:
-            place_of[place] = -1
-        elif len(rest) < len(content):
-            place_of[place] = texts[json.dumps(rest, separators=(",", ":"))]
-            known[int(place_of[place])] = rest
-    filled = [_fill(part, described, place_of, names) for part in parts]
-    return filled, Attributes(list(texts), known)
+    def __init__(self, log: ProcessLog, common: _Common, spill: Spill) -> None:
+        self.prefix = log.prefix
+        self.nameless = self.without_attributes = 0
+        self._strings = log.strings
+        self._common = common
+        self._groups = grouped(log.records, MOST_ROWS)
+        self._kinds = functools.lru_cache(maxsize=1)(self._read_group)
+        self._open = log.open
+        self._few: dict[int, list[Records]] = defaultdict(list)
+        self._unfinished = concatenate([], Spans)
+        common.are_numbered |= any("of" in lane for lane in log.lanes.values())
+        self._survey(log, spill)
 
+    def _read_group(self, number: int) -> dict[int, list[Records]]:
+        return by_kind(self._groups[number])
 
-def _fill(
-    spans: Spans,
-    described: Mapping[int, Mapping[str, Any]],
-    place_of: Int32,
-    names: Interner[str],
-) -> Spans:
-    is_described = _is_described(spans)
-    if not is_described.any():
-        return spans
-    codes = np.where(is_described, spans.attributes, np.int32(-1))
-    row_of = np.full(len(place_of), -1, np.int32)
-    row_of[list(described)] = np.arange(len(described))
-    columns = attribute_columns(list(described.values()), row_of[codes])
-    for key in keys.IN_TABLE:
-        if key in columns:
-            places = [names[escape(text)] for text in columns[key].texts]
-            columns[key] = np.array([*places, -1], np.int32)[columns[key].codes]
-    columns["attributes"] = np.where(is_described, place_of[codes], spans.attributes)
-    return replace(spans, **columns)
+    def _survey(self, log: ProcessLog, spill: Spill) -> None:
+        """Number what the records use of names, texts and lanes."""
+        largest = max(self._strings, default=0)
+        names, texts = np.zeros(largest + 2, bool), np.zeros(largest + 2, bool)
+        lanes = [distinct(slots["lane"]) for slots in log.open]
+        sets = SetReader(self._strings, spill)
+        self._has_sets = self._has_categories = False
 
+        def mark(parts: Parts, *, named: bool, described: bool) -> None:
+            if named:
+                names[np.minimum(column(parts, "name", "<u4"), largest + 1)] = True
+            if described:
+                ids = column(parts, "attributes", "<u4")
+                is_set = ids >= layout.VALUES_BIT
+                self._has_sets |= bool(is_set.any())
+                texts[np.minimum(np.where(is_set, np.uint32(0), ids), largest + 1)] = True
+                self._has_categories |= bool((codes(parts) & _CATEGORY).any())
 
-def _split_instants(instants: Instants, names: list[str]) -> tuple[Instants, Loads]:
-    """Separate the marks of frameworks' loaders, which last from their attribute since_ns."""
-    codes = [code for code, name in enumerate(names) if name in (BATCH, FETCH)]
-    is_mark = np.isin(instants.name, codes)
-    marks = instants.take(is_mark & (instants.attributes >= 0))
-    facts = [dict(instants.texts.content(place)) for place in marks.attributes.tolist()]
-    since_ns = np.array([fact.get("since_ns", 0) for fact in facts], np.int64)
-    loads = Loads(
-        start_ns=since_ns,
-        dur_ns=marks.start_ns - since_ns,
-        lane=marks.lane,
-        is_batch=np.array([names[code] == BATCH for code in marks.name.tolist()], bool),
-        facts=_objects(facts),
-    )
-    return instants.take(~is_mark) if is_mark.any() else instants, loads
+        for number in range(len(self._groups)):
+            kinds = self._kinds(number)
+            for kind, parts in kinds.items():
+                mark(parts, named=kind in _NAMED, described=kind in _DESCRIBED)
+                if kind in _FEW:
+                    self._few[kind] += parts
+                if kind == layout.KIND_VALUE:
+                    sets.add(parts)
+                else:
+                    lanes += [distinct(part["lane"]) for part in parts]
+        mark(log.open, named=True, described=True)
+        self._lane_of, self._numbered = _number_lanes(log, lanes, self._common.lanes)
+        self._name_of = np.full(largest + 1, -1, np.int32)
+        self._text_of = np.full(largest + 1, -1, np.int32)
+        for name in np.flatnonzero(names[:-1]).tolist():
+            if name in self._strings:
+                self._name_of[name] = self._common.names[escape(self._strings[name])]
+        used = [text for text in np.flatnonzero(texts[:-1]).tolist() if text in self._strings]
+        first = self._common.add_texts(_Defined(self._strings, np.array(used, np.int64)))
+        self._text_of[used] = np.arange(first, first + len(used))
+        self._sets = sets.read()
+        self._first_set = self._common.add_texts(self._sets.texts)
+        self._loses_texts = bool(texts[-1]) or int(np.count_nonzero(texts[1:-1])) > len(used)
+        self._lost_name = -1
+        if names[-1] or (self._name_of[names[:-1]] < 0).any():
+            self._lost_name = self._common.names[LOST_NAME]
 
+    def look_closer(self) -> None:
+        """Count what is lost, note what spans have, and find those that have not ended."""
+        begun = [self._few[layout.KIND_OPEN], self._open]
+        candidates = _Begun(concatenate([self._spans(records) for records in begun], Spans))
+        for records in begun:
+            self._count_lost(records, described=True)
+        needs = (self._has_sets, self._has_categories, self._loses_texts, self._lost_name >= 0)
+        if any(needs) or len(candidates):
+            for number in range(len(self._groups)):
+                kinds = self._kinds(number)
+                spans = self._spans(kinds[layout.KIND_SPAN])
+                self._common.note(spans)
+                candidates.note_ended(spans)
+                for kind in set(_NAMED) - set(_FEW):
+                    self._count_lost(kinds[kind], described=kind in _DESCRIBED)
+        self._unfinished = candidates.unfinished()
+        self._common.note(self._unfinished)
 
-def _split_counters(counters: Counters, names: list[str]) -> tuple[Counters, Loads]:
-    """Separate the marks of strobe.watch: counters whose value is the batch's number."""
-    loaders = {
-        code: json.loads(name.removeprefix(BATCH))
-        for code, name in enumerate(names)
-        if name.startswith(BATCH) and name != BATCH
-    }
-    is_mark = np.isin(counters.name, list(loaders))
-    marks = counters.take(is_mark)
-    facts = [
-        {**loaders[code], "number": int(value), "automatic": 0}
-        for code, value in zip(marks.name.tolist(), marks.value.tolist(), strict=True)
-    ]
-    loads = Loads(
-        start_ns=marks.start_ns,
-        dur_ns=np.full(len(marks), UNFINISHED, np.int64),
-        lane=marks.lane,
-        is_batch=np.ones(len(marks), bool),
-        facts=_objects(facts),
-    )
-    return counters.take(~is_mark) if is_mark.any() else counters, loads
+    def spans(self) -> Iterator[Spans]:
+        for number in range(len(self._groups)):
+            records = self._kinds(number)[layout.KIND_SPAN]
+            if records:
+                yield self._common.described(self._numbered_spans(records))
+        yield from split(self._common.described(self._unfinished))
 
-
-def _objects(values: list[Any]) -> NDArray[Any]:
-    column = np.empty(len(values), object)
-    column[:] = values
-    return column
-
-
-class _Translation:
-    """Maps one process's numbers for strings and lanes to those of the whole log."""
-
-    def __init__(self, process: ProcessLog, values: list[Records], reader: _Reader) -> None:
-        self._strings = process.strings
-        self._reader = reader
-        self._lane_of, self._numbered = _number_lanes(process, reader.lanes)
-        sets = read_values(values, process.strings)
-        distinct = Coded.of(sets.texts)
-        codes = [reader.texts[text] for text in distinct.texts]
-        self._set_numbers = sets.numbers
-        self._set_codes = np.array(codes, np.int32)[distinct.codes]
-
-    def spans(self, records: list[Records]) -> Spans:
+    def _spans(self, records: Parts) -> Spans:
         return Spans(
-            start_ns=_times(records, "start_ns"),
-            dur_ns=_times(records, "dur_ns"),
+            start_ns=times(records, "start_ns"),
+            dur_ns=times(records, "dur_ns"),
             name=self._names(records),
             attributes=self._attributes(records),
             lane=self._lanes(records),
-            category=_column(records, "category", "u1").astype(np.uint8, copy=False),
+            category=codes(records) & _CATEGORY,
+            source=sources(records),
         )
 
-    def instants(self, records: list[Records]) -> Instants:
-        return Instants(
-            start_ns=_times(records, "start_ns"),
-            name=self._names(records),
-            attributes=self._attributes(records),
-            lane=self._lanes(records),
-        )
+    def _numbered_spans(self, records: Parts) -> Spans:
+        """Return spans with their sequence numbers; the lanes of these have the first of each."""
+        spans = self._spans(records)
+        if not self._common.are_numbered:
+            return spans
+        lane = column(records, "lane", "<u4")
+        first, thread = (look_up(table, lane) for table in self._numbered)
+        sequence = np.where(first < 0, -1, first + column(records, "window", "<u2"))
+        return replace(spans, sequence=sequence, numbered_by=thread)
 
-    def counters(self, records: list[Records]) -> Counters:
-        return Counters(
-            start_ns=_times(records, "start_ns"),
-            name=self._names(records),
-            value=_times(records, "dur_ns").view(np.float64),
-            lane=self._lanes(records),
-        )
+    def instants(self) -> Iterator[Instants]:
+        for batch in self._all_instants():
+            yield batch.take(~np.isin(batch.name, self._marks()))
 
-    def sequences(self, records: list[Records]) -> tuple[Int64, Int64]:
-        """Return sequence number and thread of each span, -1 for none: its lane has the first."""
-        lane = _column(records, "lane", "<u4")
-        first, thread = (_look_up(table, lane) for table in self._numbered)
-        sequence = np.where(first < 0, -1, first + _column(records, "window", "<u2"))
-        return sequence, thread
+    def counters(self) -> Iterator[Counters]:
+        for batch in self._all_counters():
+            yield batch.take(~np.isin(batch.name, list(self._watched())))
 
-    def allocations(self, records: list[Records]) -> Allocations:
-        low, high = _column(records, "name", "<u4"), _column(records, "attributes", "<u4")
-        device = _column(records, "window", "<u2").astype(np.int32)
-        device[_column(records, "category", "u1") == 0] = -1
-        start_ns = _times(records, "start_ns")
+    def allocations(self) -> Iterator[Allocations]:
+        for number in range(len(self._groups)):
+            records = self._kinds(number)[layout.KIND_MEMORY]
+            if records:
+                yield self._allocations(records)
+
+    def _allocations(self, records: Parts) -> Allocations:
+        low, high = column(records, "name", "<u4"), column(records, "attributes", "<u4")
+        device = column(records, "window", "<u2").astype(np.int32)
+        device[codes(records) & _CATEGORY == 0] = -1
+        start_ns = times(records, "start_ns")
         return Allocations(
             start_ns=start_ns,
-            bytes=_times(records, "dur_ns"),
+            bytes=times(records, "dur_ns"),
             address=(low.astype(np.int64) | high.astype(np.int64) << 32),
             device=device,
             lane=self._lanes(records),
             reserved_bytes=np.full(len(low), -1, np.int64),
             owner_ns=start_ns,
+            source=sources(records),
         )
 
-    def steps(self, records: list[Records]) -> _Marks:
-        samples = _column(records, "attributes", "<u4").astype(np.int64)
+    def steps(self) -> _Marks:
+        records = self._few[layout.KIND_STEP]
+        samples = column(records, "attributes", "<u4").astype(np.int64)
         steps = Steps(
-            start_ns=_times(records, "start_ns"),
-            dur_ns=_times(records, "dur_ns"),
-            number=_column(records, "name", "<u4").astype(np.int64),
+            start_ns=times(records, "start_ns"),
+            dur_ns=times(records, "dur_ns"),
+            number=column(records, "name", "<u4").astype(np.int64),
             samples=np.where(samples == _NOBODY_SAID, -1, samples),
             lane=self._lanes(records),
-            is_request=_column(records, "category", "u1") == 1,
+            is_request=column(records, "category", "u1") == 1,
             unfinished=np.zeros(len(samples), bool),
         )
-        return _Marks(steps, _column(records, "window", "<u2"))
+        return _Marks(steps, column(records, "window", "<u2"))
 
-    def samples(self, records: list[Records]) -> Samples:
-        ids = _column(records, "name", "<u4")
+    def samples(self) -> Samples:
+        records = self._few[layout.KIND_SAMPLE]
+        ids = column(records, "name", "<u4")
         known = np.unique(ids)
         places: dict[int, int] = {0: -1}
         for stack_id in known.tolist():
             self._add_stack(stack_id, places)
         place_of = np.array([places[stack_id] for stack_id in known.tolist()], np.int64)
         return Samples(
-            start_ns=_times(records, "start_ns"),
-            interval_ns=_times(records, "dur_ns"),
+            start_ns=times(records, "start_ns"),
+            interval_ns=times(records, "dur_ns"),
             lane=self._lanes(records),
             stack=place_of[np.searchsorted(known, ids)],
         )
 
     def _add_stack(self, stack_id: int, places: dict[int, int]) -> None:
         """Add a stack, after those above it; its text is three numbers."""
-        stacks = self._reader.stacks
+        stacks = self._common.stacks
         chain = []
         while stack_id not in places:
             above, name, attributes = map(int, self._strings.get(stack_id, "0 0 0").split())
@@ -403,48 +456,127 @@ class _Translation:
             places[number] = len(stacks)
             function = escape(self._strings.get(name, LOST_NAME))
             stacks.append(
-                (above_place, self._reader.frame(function, self._strings.get(attributes)))
+                (above_place, self._common.frame(function, self._strings.get(attributes)))
             )
             above_place = places[number]
 
-    def _lanes(self, records: list[Records]) -> Int32:
-        return _look_up(self._lane_of, _column(records, "lane", "<u4"))
+    def loads(self) -> Iterator[Loads]:
+        """Return what loaders have marked: by instants, and strobe.watch by counters."""
+        if self._marks():
+            yield from map(self._handed_out, self._all_instants())
+        if self._watched():
+            yield from map(self._watched_loads, self._all_counters())
 
-    def _names(self, records: list[Records]) -> Int32:
-        return self._texts(_column(records, "name", "<u4"), self._reader.names, escape)
+    def _all_instants(self) -> Iterator[Instants]:
+        for number in range(len(self._groups)):
+            records = self._kinds(number)[layout.KIND_INSTANT]
+            if records:
+                yield Instants(
+                    start_ns=times(records, "start_ns"),
+                    name=self._names(records),
+                    attributes=self._attributes(records),
+                    lane=self._lanes(records),
+                    texts=self._common.attributes,
+                    source=sources(records),
+                )
 
-    def _attributes(self, records: list[Records]) -> Int32:
-        ids = _column(records, "attributes", "<u4")
-        is_set = ids >= layout.VALUES_BIT
-        # JSON in ASCII: nothing in it to escape, and escaping would change what it says.
-        codes = self._texts(np.where(is_set, np.uint32(0), ids), self._reader.texts, str)
-        if is_set.any():
-            numbers = ids[is_set] - np.uint32(layout.VALUES_BIT)
-            codes[is_set] = _find(self._set_numbers, self._set_codes, numbers)
-        self._reader.without_attributes += int(np.count_nonzero((ids > 0) & (codes < 0)))
-        return codes
+    def _marks(self) -> list[int]:
+        names = self._common.names
+        return [names[name] for name in (BATCH, FETCH) if name in names]
 
-    def _texts(self, ids: UInt32, texts: Interner[str], form: Callable[[str], str]) -> Int32:
-        """Number only the strings that are used here; 0 stands for none."""
+    def _handed_out(self, instants: Instants) -> Loads:
+        """Return the marks of frameworks' loaders, which last from their attribute since_ns."""
+        marks = instants.take(np.isin(instants.name, self._marks()) & (instants.attributes >= 0))
+        facts = [dict(instants.texts.content(place)) for place in marks.attributes.tolist()]
+        since_ns = np.array([fact.get("since_ns", 0) for fact in facts], np.int64)
+        return Loads(
+            start_ns=since_ns,
+            dur_ns=marks.start_ns - since_ns,
+            lane=marks.lane,
+            is_batch=marks.name == self._common.names.get(BATCH, -1),
+            facts=_objects(facts),
+            source=marks.source,
+        )
+
+    def _all_counters(self) -> Iterator[Counters]:
+        for number in range(len(self._groups)):
+            records = self._kinds(number)[layout.KIND_COUNTER]
+            if records:
+                yield Counters(
+                    start_ns=times(records, "start_ns"),
+                    name=self._names(records),
+                    value=times(records, "dur_ns").view(np.float64),
+                    lane=self._lanes(records),
+                    source=sources(records),
+                )
+
+    def _watched(self) -> Mapping[int, Mapping[str, Any]]:
+        """Return what strobe.watch says of its loaders, by the names of its counters."""
+        return {
+            code: json.loads(name.removeprefix(BATCH))
+            for name, code in self._common.names.items()
+            if name.startswith(BATCH) and name != BATCH
+        }
+
+    def _watched_loads(self, counters: Counters) -> Loads:
+        """Return the marks of strobe.watch: counters whose value is the batch's number."""
+        loaders = self._watched()
+        marks = counters.take(np.isin(counters.name, list(loaders)))
+        facts = [
+            {**loaders[code], "number": int(value), "automatic": 0}
+            for code, value in zip(marks.name.tolist(), marks.value.tolist(), strict=True)
+        ]
+        return Loads(
+            start_ns=marks.start_ns,
+            dur_ns=np.full(len(marks), UNFINISHED, np.int64),
+            lane=marks.lane,
+            is_batch=np.ones(len(marks), bool),
+            facts=_objects(facts),
+            source=marks.source,
+        )
+
+    def _lanes(self, records: Parts) -> Int32:
+        return look_up(self._lane_of, column(records, "lane", "<u4"))
+
+    def _names(self, records: Parts) -> Int32:
+        names = look_up(self._name_of, column(records, "name", "<u4"))
+        return names if self._lost_name < 0 else np.where(names < 0, self._lost_name, names)
+
+    def _attributes(self, records: Parts) -> Int32:
+        ids = column(records, "attributes", "<u4")
         if not ids.any():
             return np.full(len(ids), -1, np.int32)
-        largest = max(self._strings, default=0)
-        used = np.zeros(largest + 2, bool)
-        used[np.minimum(ids, largest + 1)] = True
-        number_of = np.full(largest + 1, -1, np.int32)
-        for string_id in np.flatnonzero(used[: largest + 1]).tolist():
-            if string_id in self._strings:
-                number_of[string_id] = texts[form(self._strings[string_id])]
-        return _look_up(number_of, ids)
+        if not self._has_sets:
+            return look_up(self._text_of, ids)
+        is_set = ids >= layout.VALUES_BIT
+        codes = look_up(self._text_of, np.where(is_set, np.uint32(0), ids))
+        places = self._sets.find(ids[is_set] - np.uint32(layout.VALUES_BIT))
+        codes[is_set] = np.where(places < 0, np.int32(-1), self._first_set + places)
+        return codes
+
+    def _count_lost(self, records: Parts, *, described: bool) -> None:
+        names = look_up(self._name_of, column(records, "name", "<u4"))
+        self.nameless += int(np.count_nonzero(names < 0))
+        if described:
+            has_some = column(records, "attributes", "<u4") > 0
+            is_lost = has_some & (self._attributes(records) < 0)
+            self.without_attributes += int(np.count_nonzero(is_lost))
 
 
-def _number_lanes(process: ProcessLog, lanes: list[_Lane]) -> tuple[Int32, Int64]:
+def _objects(values: list[Any]) -> NDArray[Any]:
+    found = np.empty(len(values), object)
+    found[:] = values
+    return found
+
+
+def _number_lanes(
+    process: ProcessLog, used: Sequence[UInt32], lanes: list[_Lane]
+) -> tuple[Int32, Int64]:
     """Add the process's lanes to the list, also those whose definitions are lost.
 
     Returns the index of each lane in the list. Some lanes stand for another lane plus sequence
     numbers; for these it returns the first number and the thread that counts, else -1.
     """
-    used = [_distinct(records["lane"]) for records in (*process.records, *process.open)]
     same = {number: known for number, known in process.lanes.items() if "of" in known}
     meant = [known["of"] for known in same.values()]
     numbers = np.unique(np.concatenate([*used, np.array([*process.lanes, *meant], np.uint32)]))
@@ -469,80 +601,34 @@ def _number_lanes(process: ProcessLog, lanes: list[_Lane]) -> tuple[Int32, Int64
     return lane_of, numbered
 
 
-def _distinct(numbers: UInt32) -> UInt32:
-    """Return the distinct numbers; most often there is one, and nothing to sort."""
-    return numbers[:1] if (numbers == numbers[:1]).all() else np.unique(numbers)
+class _Begun:
+    """Spans of which the log has the beginning; of most of them it has the end, too."""
 
+    def __init__(self, spans: Spans) -> None:
+        self._spans = spans.take(np.argsort(spans.start_ns, kind="stable"))
+        self._has_ended = np.zeros(len(spans), bool)
 
-def _by_kind(parts: list[Records]) -> dict[int, list[Records]]:
-    """Return the records by kind, without copying parts that hold one kind, as most do."""
-    found: dict[int, list[Records]] = defaultdict(list)
-    for records in parts:
-        kinds = np.ascontiguousarray(records["kind"])
-        present = np.flatnonzero(np.bincount(kinds))
-        for kind in present.tolist():
-            if len(present) > 1:
-                rows = np.flatnonzero(kinds == kind)
-                chosen = np.take(_words(records), rows, axis=0).view(log_record).reshape(-1)
-            found[kind].append(records if len(present) == 1 else chosen)
-    return found
+    def __len__(self) -> int:
+        return len(self._spans)
 
+    def note_ended(self, ended: Spans) -> None:
+        """Strike out those that are among these spans, which ended."""
+        rows = np.arange(len(ended) if len(self) else 0)
+        place = np.searchsorted(self._spans.start_ns, ended.start_ns[rows])
+        while len(rows):  # once, but for spans that began in one instant
+            begun = self._spans.take(np.minimum(place, len(self._spans) - 1))
+            goes_on = (place < len(self._spans)) & (begun.start_ns == ended.start_ns[rows])
+            is_same = goes_on & (begun.lane == ended.lane[rows]) & (begun.name == ended.name[rows])
+            self._has_ended[place[is_same]] = True
+            rows, place = rows[goes_on], place[goes_on] + 1
 
-def _column(parts: list[Records], name: str, dtype: str) -> NDArray[Any]:
-    if not parts or name not in (parts[0].dtype.names or ()):
-        return np.zeros(sum(map(len, parts)), dtype)
-    return np.concatenate([records[name] for records in parts])
+    def unfinished(self) -> Spans:
+        """Return those that have not ended.
 
-
-def _times(parts: list[Records], name: str) -> Int64:
-    times: Int64 = _column(parts, name, "<u8").view(np.int64)
-    return times
-
-
-def _look_up(table: NDArray[_Integer], ids: UInt32) -> NDArray[_Integer]:
-    """Return table[id], or -1 if the table has no such id."""
-    if len(ids) == 0 or int(ids.max()) < len(table):
-        return table[ids]
-    found = np.full(len(ids), -1, table.dtype)
-    inside = ids < len(table)
-    found[inside] = table[ids[inside]]
-    return found
-
-
-def _find(keys: Int64, values: Int32, wanted: UInt32) -> Int32:
-    """Return the values of keys that are in rising order, -1 for a key that is not there."""
-    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    if not len(keys):
-        return np.full(len(wanted), -1, np.int32)
-    return np.where(keys[place] == wanted, values[place], np.int32(-1))
-
-
-def _words(records: Records) -> UInt64:
-    """View each record as four words, which are copied faster than fields."""
-    return np.ascontiguousarray(records).view("<u8").reshape(-1, 4)
-
-
-def _unfinished(begun: list[Spans], ended: Spans) -> Spans:
-    """Return the spans that have begun and not ended.
-
-    A program that is killed while a span ends leaves it in two places. So the same start counts
-    once, and not at all if it is among the spans that ended.
-    """
-    candidates = concatenate(begun, Spans)
-    if len(candidates) == 0:
-        return candidates
-    maybe = ended.take(np.isin(ended.start_ns, candidates.start_ns))
-    seen = set(zip(maybe.start_ns.tolist(), maybe.lane.tolist(), maybe.name.tolist(), strict=True))
-    keep = []
-    keys = zip(
-        candidates.start_ns.tolist(),
-        candidates.lane.tolist(),
-        candidates.name.tolist(),
-        strict=True,
-    )
-    for row, key in enumerate(keys):
-        if key not in seen:
-            seen.add(key)
-            keep.append(row)
-    chosen = candidates.take(np.array(keep, np.intp))
-    return replace(chosen, dur_ns=np.full(len(chosen), UNFINISHED, np.int64))
+        A program that is killed while a span ends leaves it in two places: it counts once.
+        """
+        left = self._spans.take(~self._has_ended)
+        columns = (left.start_ns.tolist(), left.lane.tolist(), left.name.tolist())
+        first_of = {key: row for row, key in reversed([*enumerate(zip(*columns, strict=True))])}
+        chosen = left.take(np.array(sorted(first_of.values()), np.intp))
+        return replace(chosen, dur_ns=np.full(len(chosen), UNFINISHED, np.int64))

@@ -36,11 +36,12 @@ def finalize(
     what the manifest wants exported. Where that cannot be (a full or read-only disk, a program that
     still records, a program on another host that may), or where a part of the log is missing and
     may be found again, they go into a temporary directory that this process removes at its end, and
-    the log stays.
+    the log stays. So it does if there is no room for them anywhere: then this raises FormatError.
     """
     tables = recording / TABLES
     if places.is_finalized(recording):
         return tables
+    progress("waiting for another process", 0.0)
     with places.locked(recording):  # before anything heavy is imported: who asks first is first
         if places.is_finalized(recording):
             return tables
@@ -48,16 +49,32 @@ def finalize(
         problem = files.oddity(tables, "a folder")
         if problem is not None:
             raise FormatError(recording, TABLES, problem)
-        if inventory.still_records(recording, content) is not False:
-            return _write_aside(recording, content, progress, first)
-        try:
-            tables = _write(recording, content, progress, first)
-        except OSError:
-            return _write_aside(recording, content, progress, first)
+        with _said_if_there_is_no_room(recording):
+            if inventory.still_records(recording, content) is not False:
+                return _write_aside(recording, content, progress, first)
+            try:
+                tables = _write(recording, content, progress, first)
+            except OSError:
+                return _write_aside(recording, content, progress, first)
         keep_log = keep_log or any(wanted.get("keep_log") for wanted in content.exports)
         if places.is_finalized(recording) and not keep_log:
             references.release(recording, content)
     return tables
+
+
+@contextlib.contextmanager
+def _said_if_there_is_no_room(recording: Path) -> Iterator[None]:
+    try:
+        yield
+    except MemoryError as error:
+        reason = "there is not enough memory; the log stays: open it again where 1 GB is free"
+        raise FormatError(recording, TABLES, reason) from error
+    except OSError as error:
+        reason = (
+            f"they cannot be written, here or in {tempfile.gettempdir()!r} "
+            f"({error.strerror or error}); the log stays: open it again where there is room"
+        )
+        raise FormatError(recording, TABLES, reason) from error
 
 
 def _write(recording: Path, content: manifest.Manifest, progress: Progress, first: First) -> Path:

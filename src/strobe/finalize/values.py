@@ -10,14 +10,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from strobe.model.arrays import Bool, Int64, Places, UInt32, UInt64
+from strobe.model.arrays import Bool, Int32, Int64, Places, UInt32, UInt64
+from strobe.model.coded import Coded
 from strobe.store import layout
 from strobe.store.log import Records
+from strobe.store.spill import Spill
+from strobe.store.text_file import TextFile
 
 LOST_NAME = "(name lost)"
 _NOT_FINITE = {"NaN": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
 """JSON has no such numbers: how polars writes a float -> the text that stands for it."""
 _WORDS = layout.VALUE_BYTES // 8
+_LOOK_ROWS = 4096
+"""As many texts are looked at to tell whether they repeat."""
 _MOST_BLOCKS = layout.LONGEST_TEXT // layout.VALUE_BYTES
 
 
@@ -27,6 +32,78 @@ class ValueSets(NamedTuple):
     numbers: Int64
     """In rising order."""
     texts: pl.Series
+
+
+class Sets(NamedTuple):
+    """The sets of a whole process."""
+
+    texts: TextFile
+    numbers: Int64
+    """In rising order; where there are gaps among them, one of each set."""
+    places: Int32
+    """The place in `texts` of each of these."""
+
+    def find(self, numbers: UInt32) -> Int32:
+        """Return the places of sets, -1 for those that are lost."""
+        found = np.full(len(numbers), -1, np.int32)
+        if len(self.numbers):
+            place = np.minimum(np.searchsorted(self.numbers, numbers), len(self.numbers) - 1)
+            known = self.numbers[place] == numbers
+            found[known] = self.places[place[known]]
+        return found
+
+
+class SetReader:
+    """Reads the values of a process in parts, in the order in which they lie in its rings."""
+
+    def __init__(self, strings: Mapping[int, str], spill: Spill) -> None:
+        self._strings = strings
+        self._spill = spill
+        self._rest: list[Records] = []
+        self._found: list[tuple[Int64, Int32]] = []
+        self._texts = spill.texts()
+
+    def add(self, parts: Sequence[Records]) -> None:
+        """Read some records. The last set of them may go on in the next ones."""
+        records = np.concatenate([*self._rest, *parts])
+        is_last = records["attributes"] == records["attributes"][-1]
+        self._rest = [records[is_last]]
+        self._read(records[~is_last])
+
+    def read(self) -> Sets:
+        """Return all sets."""
+        if self._rest:
+            self._read(self._rest.pop())
+        total = sum(len(numbers) for numbers, _ in self._found)
+        every, places = self._spill.empty(total, np.int64), self._spill.empty(total, np.int32)
+        first = 0
+        for numbers, place in self._found:
+            rows = slice(first, first + len(numbers))
+            every[rows], places[rows] = numbers, place
+            first = rows.stop
+        if (every[1:] < every[:-1]).any():  # of several threads
+            order = np.argsort(every, kind="stable")
+            every[:], places[:] = every[order], places[order]
+        return Sets(self._texts, every, places)
+
+    def _read(self, records: Records) -> None:
+        sets = read_values([records] if len(records) else [], self._strings)
+        first, texts = len(self._texts), sets.texts
+        place = np.arange(first, first + len(texts), dtype=np.int32)
+        if texts[:_LOOK_ROWS].n_unique() <= min(len(texts), _LOOK_ROWS) // 2:
+            distinct = Coded.of(texts)
+            texts = pl.Series(distinct.texts, dtype=pl.String)
+            place = (first + distinct.codes).astype(np.int32)
+        self._texts.extend(texts)
+        if self._found:  # what comes after the first may be as long as the log
+            kept = (
+                self._spill.on_disk(len(place), np.int64),
+                self._spill.on_disk(len(place), np.int32),
+            )
+            kept[0][:], kept[1][:] = sets.numbers, place
+            self._found.append(kept)
+        else:
+            self._found.append((sets.numbers, place))
 
 
 def read_values(parts: Sequence[Records], strings: Mapping[int, str]) -> ValueSets:

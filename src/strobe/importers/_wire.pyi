@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 
+import mmap
+
 from strobe.model.arrays import Int64
 
 # Each returns a fault (an index of wire.FAULTS, 0 for none), where it is, and how much was found.
 def find(
-    data: bytes,
+    data: bytes | mmap.mmap,
     begin: Int64,
     end: Int64,
     number: int,
@@ -14,7 +16,7 @@ def find(
     /,
 ) -> tuple[int, int, int]: ...
 def numbers(
-    data: bytes,
+    data: bytes | mmap.mmap,
     begin: Int64,
     end: Int64,
     number: int,
@@ -23,7 +25,7 @@ def numbers(
     /,
 ) -> tuple[int, int, int]: ...
 def number(
-    data: bytes,
+    data: bytes | mmap.mmap,
     begin: Int64,
     end: Int64,
     table: Int64,
@@ -32,7 +34,7 @@ def number(
     /,
 ) -> tuple[int, int, int]: ...
 def columns(
-    data: bytes,
+    data: bytes | mmap.mmap,
     begin: Int64,
     end: Int64,
     numbers: Int64,

@@ -6,6 +6,7 @@ It stands in where the extension was not built, and the tests hold the two again
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -37,7 +38,7 @@ class _Field(NamedTuple):
 
 
 def find(
-    data: bytes,
+    data: bytes | mmap.mmap,
     begin: Int64,
     end: Int64,
     number: int,
@@ -65,7 +66,7 @@ def find(
 
 
 def numbers(
-    data: bytes,
+    data: bytes | mmap.mmap,
     begin: Int64,
     end: Int64,
     number: int,
@@ -91,7 +92,7 @@ def numbers(
 
 
 def number(
-    data: bytes,
+    data: bytes | mmap.mmap,
     begin: Int64,
     end: Int64,
     _table: Int64,
@@ -112,7 +113,7 @@ def number(
 
 
 def columns(
-    data: bytes,
+    data: bytes | mmap.mmap,
     begin: Int64,
     end: Int64,
     numbers: Int64,
@@ -151,7 +152,7 @@ def _cell(field: _Field, kind: int, before: int) -> int:
     return (field.value, field.begin, field.end, before + 1)[(2, 6, 7, 8).index(kind)]
 
 
-def _fields(data: bytes, begin: Int64, end: Int64) -> Iterator[_Field]:
+def _fields(data: bytes | mmap.mmap, begin: Int64, end: Int64) -> Iterator[_Field]:
     for row, (at, until) in enumerate(zip(begin.tolist(), end.tolist(), strict=True)):
         if not 0 <= at <= until <= len(data):
             raise _Fault(_OUTSIDE, row)
@@ -161,7 +162,7 @@ def _fields(data: bytes, begin: Int64, end: Int64) -> Iterator[_Field]:
             at = field.end
 
 
-def _field(data: bytes, where: int, end: int, row: int) -> _Field:
+def _field(data: bytes | mmap.mmap, where: int, end: int, row: int) -> _Field:
     key, at = _varint(data, where, end, where)
     number, kind = key >> 3, key & 7
     if number == 0:
@@ -182,7 +183,7 @@ def _field(data: bytes, where: int, end: int, row: int) -> _Field:
     return _Field(row, number, kind, 0, at, at + length)
 
 
-def _varint(data: bytes, at: int, end: int, where: int) -> tuple[int, int]:
+def _varint(data: bytes | mmap.mmap, at: int, end: int, where: int) -> tuple[int, int]:
     total = 0
     for place in range(_MOST_VARINT):
         if at >= end:

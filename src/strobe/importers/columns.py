@@ -6,22 +6,25 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from strobe.model.arrays import Bool, Float64, Int8, Int32, Int64, Places
-from strobe.model.attributes import PHASE, Attributes, without_columns
+from strobe.model.arrays import Bool, Float64, Int8, Int32, Int64, Places, UInt8
+from strobe.model.attributes import PHASE, without_columns
 from strobe.model.coded import Coded
 from strobe.model.collectives import is_communication
 from strobe.model.interning import Interner
 from strobe.model.tables import CATEGORIES
 from strobe.model.text import escape
+from strobe.model.texts import Attributes
 from strobe.model.trace import (
+    MOST_ROWS,
     Allocations,
+    Batches,
     Counters,
     Held,
     Spans,
@@ -34,6 +37,9 @@ from strobe.model.trace import (
 _ON_DEVICE = [CATEGORIES.index("kernel"), CATEGORIES.index("copy")]
 _BACKWARD = CATEGORIES.index("backward")
 _COMMUNICATION = CATEGORIES.index("communication")
+
+Pairs: TypeAlias = tuple[Int64, Int64]
+_NO_PAIRS: Pairs = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 START_WALL_NS = "start_wall_ns"
 """The key of a trace's metadata: when it began, as clocks on walls show it."""
@@ -69,8 +75,8 @@ class Events:
     type: Coded | None = None
     full_name: Coded | None = None
 
-    def take(self, rows: Bool) -> Events:
-        """Return the events where this mask is true."""
+    def take(self, rows: Bool | slice) -> Events:
+        """Return some of the events."""
         columns: dict[str, Any] = {}
         for name, value in vars(self).items():
             if isinstance(value, np.ndarray):
@@ -166,12 +172,13 @@ def to_trace(
     that of clocks on walls, 0 where it is that already.
     """
     left_out = Counter(skipped or {})
-    if events is not None:
-        events, impossible = _possible(events)
-        left_out.update(impossible)
-    lanes = _Lanes(threads or {}, _process_of(events))
     names = Interner[str]()
-    spans = None if events is None else _spans(events, lanes, names)
+    survey = None if events is None else _Survey(events)
+    lanes = _Lanes(threads or {}, None if survey is None else survey.process)
+    spans: Iterable[Spans] = []
+    if survey is not None:
+        left_out.update(survey.impossible)
+        spans = _spans(survey, lanes, names)
     allocations = None if blocks is None else _allocations(blocks, lanes)
     counters = None
     if values is not None:
@@ -182,11 +189,11 @@ def to_trace(
             name=_number(values.names, names)[values.name],
             lane=lane,
         )
-    start_ns, end_ns = _bounds(spans, allocations, counters)
+    start_ns, end_ns = _bounds(survey, allocations, counters)
     return Trace(
         names=list(names),
         threads=lanes.threads,
-        spans=[] if spans is None else split(spans),
+        spans=spans,
         allocations=[] if allocations is None else split(allocations),
         counters=[] if counters is None else split(counters),
         held=[] if blocks is None else _held_before(blocks),
@@ -198,24 +205,85 @@ def to_trace(
     )
 
 
-def _possible(events: Events) -> tuple[Events, dict[str, int]]:
-    """Return the events that do not end before they begin, and how many do."""
+class _Survey:
+    """What must be known of all events before the first of them can become a span.
+
+    They are looked at part by part: there may be more than fit into memory.
+    """
+
+    def __init__(self, events: Events) -> None:
+        self.events = events
+        self.impossible: Counter[str] = Counter()
+        self.process: int | None = None
+        """The process that what ran on devices is counted to: the first that there is."""
+        self.start_ns: int | None = None
+        self.end_ns = 0
+        self.used: set[str] = set()
+        """The columns in which a row has something."""
+        for part in self.parts():
+            self._look_at(part)
+        self.impossible = self._count_impossible()
+        self.launchers = self._owners(_calls)
+        """Which process used a correlation, if several used any."""
+        self.numbered = self._owners(_numbered_forwards)
+        """Which thread used a sequence number, if several used any."""
+
+    def parts(self) -> Iterator[Events]:
+        """Yield the events in parts, without those that end before they begin."""
+        for part in self._slices():
+            is_possible = _are_possible(part)
+            yield part if is_possible.all() else part.take(is_possible)
+
+    def _slices(self) -> Iterator[Events]:
+        for first in range(0, len(self.events.start_ns), MOST_ROWS):
+            yield self.events.take(slice(first, first + MOST_ROWS))
+
+    def _count_impossible(self) -> Counter[str]:
+        count = sum(int(np.count_nonzero(~_are_possible(part))) for part in self._slices())
+        return Counter({"with an impossible duration": count} if count else {})
+
+    def _look_at(self, part: Events) -> None:
+        if not len(part.start_ns):
+            return
+        on_host = ~np.isin(part.category, _ON_DEVICE)
+        if self.process is None and on_host.any():
+            self.process = int(part.pid[on_host][0])
+        first_ns = int(part.start_ns.min())
+        self.start_ns = first_ns if self.start_ns is None else min(self.start_ns, first_ns)
+        self.end_ns = max(self.end_ns, int((part.start_ns + part.dur_ns).max()))
+        for name in ("sequence", "correlation", "device", "stream"):
+            column = getattr(part, name)
+            if column is not None and (column >= 0).any():
+                self.used.add(name)
+
+    def _owners(self, pairs: Callable[[Events], Pairs]) -> Pairs | None:
+        """Return the distinct pairs of a number and its owner; None if all have one owner."""
+        owners = [np.unique(pairs(part)[1]) for part in self.parts()]
+        if not owners or len(np.unique(np.concatenate(owners))) < 2:
+            return None
+        found = [np.unique(np.stack(pairs(part)), axis=1) for part in self.parts()]
+        numbers, whose = np.unique(np.concatenate(found, axis=1), axis=1)
+        return numbers, whose
+
+
+def _are_possible(events: Events) -> Bool:
     end_ns = events.start_ns + events.dur_ns  # what does not fit is negative
-    is_possible = (events.dur_ns >= 0) & (end_ns >= events.start_ns)
-    count = int(np.count_nonzero(~is_possible))
-    return (
-        (events.take(is_possible), {"with an impossible duration": count})
-        if count
-        else (events, {})
-    )
+    possible: Bool = (events.dur_ns >= 0) & (end_ns >= events.start_ns)
+    return possible
 
 
-def _process_of(events: Events | None) -> int | None:
-    """Return the process that what ran on devices is counted to: the first that there is."""
-    if events is None:
-        return None
-    host = events.pid[~np.isin(events.category, _ON_DEVICE)]
-    return int(host[0]) if len(host) else None
+def _calls(events: Events) -> Pairs:
+    """Return correlation and process of calls that may launch something on a device."""
+    rows = np.flatnonzero((events.correlation > 0) & ~np.isin(events.category, _ON_DEVICE))
+    return events.correlation[rows], events.pid[rows]
+
+
+def _numbered_forwards(events: Events) -> Pairs:
+    """Return sequence number and thread of forward operators."""
+    if events.sequence is None:
+        return _NO_PAIRS
+    rows = np.flatnonzero((events.sequence >= 0) & (_categories(events) != _BACKWARD))
+    return events.sequence[rows], events.tid[rows]
 
 
 def _number(texts: Sequence[str], names: Interner[str]) -> Int32:
@@ -223,21 +291,15 @@ def _number(texts: Sequence[str], names: Interner[str]) -> Int32:
     return np.array([*(names[escape(text)] for text in texts), -1], np.int32)
 
 
-def _named(column: Coded | None, names: Interner[str]) -> Int32 | None:
-    return None if column is None else _number(column.texts, names)[column.codes]
-
-
-def _launching_processes(events: Events, rows: Places) -> Int64:
+def _launching_processes(events: Events, rows: Places, survey: _Survey) -> Int64:
     """Return the process of what ran on devices: that of the call which launched it, -1 for none.
 
     If the trace names none, or two, it is the first process of the trace.
     """
-    first = _process_of(events)
-    pid = np.full(len(rows), -1 if first is None else first, np.int64)
-    calls = np.flatnonzero((events.correlation > 0) & ~np.isin(events.category, _ON_DEVICE))
-    if not len(calls) or (events.pid[calls] == events.pid[calls[0]]).all():
+    pid = np.full(len(rows), -1 if survey.process is None else survey.process, np.int64)
+    if survey.launchers is None:
         return pid
-    pairs = np.unique(np.stack([events.correlation[calls], events.pid[calls]]), axis=1)
+    pairs = survey.launchers
     number, count = np.unique(pairs[0], return_counts=True)
     number, of_process = number[count == 1], pairs[1][np.isin(pairs[0], number[count == 1])]
     place = np.searchsorted(number, events.correlation[rows])
@@ -247,53 +309,77 @@ def _launching_processes(events: Events, rows: Places) -> Int64:
     return pid
 
 
-def _spans(events: Events, lanes: _Lanes, names: Interner[str]) -> Spans:
+def _categories(events: Events) -> UInt8:
     category = events.category.astype(np.uint8)
     exchanges = np.array([is_communication(name) for name in events.names] or [False])
     category[exchanges[events.name]] = _COMMUNICATION
+    return category
+
+
+def _spans(survey: _Survey, lanes: _Lanes, names: Interner[str]) -> Batches[Spans]:
+    """Return the spans, of which a part is made at a time."""
+    events = survey.events
     places = _number(events.names, names)
-    sequence = None if events.sequence is None else _known(events.sequence)
-    return Spans(
-        start_ns=events.start_ns,
-        dur_ns=events.dur_ns,
-        name=places[events.name],
-        category=category,
-        lane=lanes.of_events(events),
-        attributes=events.attributes,
-        texts=events.texts,
-        sequence=sequence,
-        numbered_by=None
-        if sequence is None
-        else _counting_threads(sequence, events.tid, category == _BACKWARD),
-        correlation=_known(events.correlation),
-        device=_known(events.device),
-        stream=_known(events.stream),
-        module=None if events.module is None else places[events.module].astype(np.int64),
-        type=_named(events.type, names),
-        full_name=_named(events.full_name, names),
-        phase=events.phase,
-        ends=events.ends,
-        step=events.step,
-    )
+    texts = {
+        name: _number(column.texts, names)
+        for name in ("type", "full_name")
+        if (column := getattr(events, name)) is not None
+    }
+    lane = [lanes.of_events(part, survey) for part in survey.parts()]
+    ambiguous = _used_by_several(survey.numbered)
+
+    def convert(part: Events, lane: Int32) -> Spans:
+        category = _categories(part)
+        sequence = part.sequence if "sequence" in survey.used else None
+        named = {name: codes[getattr(part, name).codes] for name, codes in texts.items()}
+        return Spans(
+            start_ns=part.start_ns,
+            dur_ns=part.dur_ns,
+            name=places[part.name],
+            category=category,
+            lane=lane,
+            attributes=part.attributes,
+            texts=part.texts,
+            sequence=sequence,
+            numbered_by=None
+            if sequence is None
+            else _counting_threads(sequence, category == _BACKWARD, ambiguous),
+            correlation=_if_used(part, "correlation", survey),
+            device=_if_used(part, "device", survey),
+            stream=_if_used(part, "stream", survey),
+            module=None if part.module is None else places[part.module].astype(np.int64),
+            phase=part.phase,
+            ends=part.ends,
+            step=part.step,
+            **named,
+        )
+
+    return Batches(lambda: map(convert, survey.parts(), lane))
 
 
-def _known(column: NDArray[Any]) -> Int64 | None:
-    """Return the column, None where no row has anything."""
-    return column.astype(np.int64, copy=False) if (column >= 0).any() else None
+def _if_used(events: Events, column: str, survey: _Survey) -> Int64 | None:
+    """Return the column, None where no row of the trace has anything."""
+    if column not in survey.used:
+        return None
+    values: Int64 = getattr(events, column).astype(np.int64, copy=False)
+    return values
 
 
-def _counting_threads(sequence: Int64, tid: Int64, backward: Bool) -> Int64:
+def _used_by_several(pairs: Pairs | None) -> Int64:
+    if pairs is None:
+        return np.zeros(0, np.int64)
+    numbers, count = np.unique(pairs[0], return_counts=True)
+    return numbers[count > 1]
+
+
+def _counting_threads(sequence: Int64, backward: Bool, ambiguous: Int64) -> Int64:
     """Return the thread that numbered each operator, as far as it can be known.
 
     A trace names it for a backward only, and not as it names threads elsewhere. So a number that
     one thread alone has used for a forward is that thread's, and one that several have is nobody's.
     """
     thread = np.where(sequence >= 0, 0, -1)
-    forward = np.flatnonzero((sequence >= 0) & ~backward)
-    order = forward[np.lexsort((tid[forward], sequence[forward]))]
-    same = (sequence[order][1:] == sequence[order][:-1]) & (tid[order][1:] != tid[order][:-1])
-    several = np.unique(sequence[order][1:][same])
-    thread[np.isin(sequence, several) & ~backward] = -1
+    thread[np.isin(sequence, ambiguous) & ~backward] = -1
     return thread
 
 
@@ -324,16 +410,15 @@ def _held_before(blocks: Blocks) -> list[Held]:
 
 
 def _bounds(
-    spans: Spans | None, allocations: Allocations | None, counters: Counters | None
+    survey: _Survey | None, allocations: Allocations | None, counters: Counters | None
 ) -> tuple[int, int]:
     """Return when the first began and the last one ended; (0, 0) if there are none."""
-    parts = [part for part in (spans, allocations, counters) if part is not None and len(part)]
-    if not parts:
-        return 0, 0
-    last = max(int(part.start_ns.max()) for part in parts)
-    if spans is not None and len(spans):
-        last = max(last, int((spans.start_ns + spans.dur_ns).max()))
-    return min(int(part.start_ns.min()) for part in parts), last
+    parts = [part.start_ns for part in (allocations, counters) if part is not None and len(part)]
+    starts, ends = [int(each.min()) for each in parts], [int(each.max()) for each in parts]
+    if survey is not None and survey.start_ns is not None:
+        starts.append(survey.start_ns)
+        ends.append(survey.end_ns)
+    return min(starts, default=0), max(ends, default=0)
 
 
 class _Lanes:
@@ -348,13 +433,13 @@ class _Lanes:
     def threads(self) -> list[Thread]:
         return list(self._places)
 
-    def of_events(self, events: Events) -> Int32:
+    def of_events(self, events: Events, survey: _Survey) -> Int32:
         """Return the lane of each event: its thread's, or its stream's."""
         on_device = np.isin(events.category, _ON_DEVICE)
         lane = np.full(len(events.start_ns), -1, np.int32)
         lane[~on_device] = self.of_threads(events.pid[~on_device], events.tid[~on_device])
         rows = np.flatnonzero(on_device)
-        pid = _launching_processes(events, rows)
+        pid = _launching_processes(events, rows, survey)
         for process in np.unique(pid).tolist():
             mine = rows[pid == process]
             stream = functools.partial(self._stream, None if process < 0 else process)

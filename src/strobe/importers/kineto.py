@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import re
-from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -34,11 +33,14 @@ from strobe.importers.json_rows import (
 )
 from strobe.importers.wire import Ranges
 from strobe.model.arrays import Int8, Int32, Int64
-from strobe.model.attributes import CONCRETE, DTYPES, SHAPES, Attributes
+from strobe.model.attributes import CONCRETE, DTYPES, SHAPES
 from strobe.model.interning import Interner
 from strobe.model.tables import CATEGORIES
 from strobe.model.text import escape
+from strobe.model.texts import Attributes
 from strobe.model.trace import Trace
+from strobe.store.places import scratch_folder
+from strobe.store.spill import Spill
 
 _MOST_US = float(1 << 53)
 """No time is later, nor any duration longer."""
@@ -144,9 +146,10 @@ class _Reader:
             Interner[Any](),
             Interner[Any](),
         )
-        self._columns = {name: array(code) for name, code in _TYPES.items()}
+        self._spill = spill = Spill(scratch_folder())
+        self._columns = {name: spill.growing(kind) for name, kind in _TYPES.items()}
         given = [part.name for part in fields(Blocks) if part.name != "owner_ns"]
-        self._memory = {name: array("q") for name in given}
+        self._memory = {name: spill.growing(np.int64) for name in given}
         self._threads: dict[tuple[int, int], str] = {}
         self._skipped: Counter[str] = Counter()
         # By the code of a name, what it says of the category.
@@ -194,8 +197,8 @@ class _Reader:
             columns["device"] = self._number.of(some["args.device"]).astype(np.int32)
             columns["stream"] = self._number.of(some["args.stream"])
         for key, column in columns.items():
-            _pad(self._columns[key], count)
-            self._columns[key].frombytes(column.tobytes())
+            self._columns[key].pad(count)
+            self._columns[key].extend(column)
 
     def _refine(self, category: Any, name: Int32, forward_thread: Int64) -> Any:
         """Tell backward functions and annotations from the operators."""
@@ -256,22 +259,22 @@ class _Reader:
             "reserved_bytes": reserved,
         }
         for key, column in columns.items():
-            self._memory[key].frombytes(column.tobytes())
+            self._memory[key].extend(column)
 
     def trace(self) -> Trace:
         """All that was added."""
-        memory = {name: np.array(values, np.int64) for name, values in self._memory.items()}
+        memory = {name: column.values() for name, column in self._memory.items()}
         memory["device"] = memory["device"].astype(np.int32)
         texts, codes = _attribute_texts(self._all_given())
         columns = self._joined()
         steps = np.array([_step_number(name) for name in self._names] or [-1], np.int64)
         if (steps >= 0).any():
-            columns["step"] = steps[columns["name"]]
-        columns["attributes"] = codes[columns["attributes"]]
+            columns["step"] = self._spill.look_up(steps, columns["name"])
+        columns["attributes"] = self._spill.look_up(codes, columns["attributes"])
         head = self._file.head
         return to_trace(
             Events(names=list(self._names), texts=Attributes(texts), **columns),
-            blocks=Blocks(**memory),  # type: ignore[arg-type]
+            blocks=Blocks(**memory),
             threads=self._threads,
             base_ns=read_integer(head.get(_BASE, b"0")),
             metadata={**_host(head), **_ranks(head.get(_DISTRIBUTED, b""))},
@@ -290,28 +293,20 @@ class _Reader:
     def _joined(self) -> dict[str, Any]:
         """The columns; one that only devices have takes no memory where there are none."""
         count = len(self._columns["name"])
-        for column in self._columns.values():
-            if column:
-                _pad(column, count)
-        return {
-            name: np.asarray(column)
-            if column
-            else np.broadcast_to(np.array(-1, column.typecode), count)
-            for name, column in self._columns.items()
-        }
+        joined: dict[str, Any] = {}
+        for name, column in self._columns.items():
+            if len(column):
+                column.pad(count)
+            nothing = np.broadcast_to(np.array(-1, _TYPES[name]), count)
+            joined[name] = column.values() if len(column) else nothing
+        return joined
 
 
 _TYPES = {
-    **{"name": "i", "category": "b", "start_ns": "q", "dur_ns": "q", "pid": "q", "tid": "q"},
-    **{"sequence": "q", "correlation": "q", "device": "i"},
-    **{"stream": "q", "attributes": "i"},
+    **{"name": np.int32, "category": np.int8, "start_ns": np.int64, "dur_ns": np.int64},
+    **{"pid": np.int64, "tid": np.int64, "sequence": np.int64, "correlation": np.int64},
+    **{"device": np.int32, "stream": np.int64, "attributes": np.int32},
 }
-
-
-def _pad(column: array[int], count: int) -> None:
-    """Fill a column that earlier pieces did not have."""
-    if len(column) < count:
-        column.extend(array(column.typecode, [-1]) * (count - len(column)))
 
 
 def _step_number(name: str) -> int:

@@ -14,6 +14,7 @@ A string or a submessage is the range of its bytes, decoded only where it is nee
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,9 +85,9 @@ class WireFile:
     """The bytes of a file of protobuf messages; every method raises FormatError if damaged."""
 
     def __init__(self, path: Path) -> None:
-        """Read the file, whole; OSError if it cannot be."""
+        """Map the file, which may be larger than memory; OSError if it cannot be."""
         self.path = path
-        self.data = files.read_bytes(path)
+        self.data = files.map_bytes(path)
         self.whole = Ranges(np.array([0]), np.array([len(self.data)]))
 
     def find(self, within: Ranges, number: int) -> Found:
@@ -145,7 +146,7 @@ class WireFile:
         return int(count)
 
 
-def number_texts(data: bytes, texts: Ranges) -> tuple[Int64, Int64]:
+def number_texts(data: bytes | mmap.mmap, texts: Ranges) -> tuple[Int64, Int64]:
     """Number texts that lie in the data, as WireFile.number does."""
     code, first = _empty(2, len(texts))
     (table,) = _empty(1, 1 << (2 * len(texts)).bit_length())

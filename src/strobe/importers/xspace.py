@@ -27,17 +27,25 @@ from strobe.importers import hlo
 from strobe.importers.columns import Events, to_trace
 from strobe.importers.wire import Kind, Ranges, WireFile
 from strobe.model.arrays import Bool, Int8, Int32, Int64
-from strobe.model.attributes import PHASE, STATED, WAITED, Attributes
+from strobe.model.attributes import PHASE, STATED, WAITED
 from strobe.model.collectives import XLA
 from strobe.model.interning import Interner
 from strobe.model.tables import CATEGORIES
+from strobe.model.texts import Attributes
 from strobe.model.trace import Trace, attribute_columns
+from strobe.store.places import scratch_folder
+from strobe.store.spill import Spill
 
 _OPERATOR, _ANNOTATION, _KERNEL, _COPY, _RUNTIME, _COMPILE = (
     CATEGORIES.index(name)
     for name in ("operator", "annotation", "kernel", "copy", "runtime", "compile")
 )
 _UNKNOWN, _LEFT_OUT = -1, -2
+_TYPES = {
+    **{"name": np.int32, "category": np.int8, "start_ns": np.int64, "dur_ns": np.int64},
+    **{"pid": np.int64, "tid": np.int64, "correlation": np.int64, "device": np.int32},
+    **{"stream": np.int64, "attributes": np.int32},
+}
 
 NAME = "xspace"
 _HEAD = re.compile(rb"\n.{1,12}\x12.{1,2}(/host:|/device:|Task Environment)", re.DOTALL)
@@ -145,7 +153,10 @@ class _Reader:
         self._made: list[str] = []
         self._made_stated: list[dict[str, Any]] = []
         self._operators: dict[tuple[int, str], hlo.Operator] = {}
-        self._columns: list[dict[str, Any]] = []
+        self._spill = Spill(scratch_folder())
+        self._columns = {name: self._spill.growing(kind) for name, kind in _TYPES.items()}
+        self._programs: Counter[re.Pattern[str]] = Counter()
+        self._has_devices = False
         self._threads: dict[tuple[int, int], str] = {}
         self._skipped: Counter[str] = Counter()
         self._base_ns = 0
@@ -178,12 +189,22 @@ class _Reader:
                 continue
             if not match:
                 self._threads[described.pid, one.thread] = one.name.partition("/")[0]
-            before = len(self._columns)
-            for first in range(0, len(events), _EVENTS_AT_ONCE):
-                self._add_events(described, one, events[first : first + _EVENTS_AT_ONCE])
-            if not match and len(events):
-                _settle(self._columns[before:], one)
-                self._note_waits(self._columns[before:])
+            parts = [
+                self._read_events(described, one, events[first : first + _EVENTS_AT_ONCE])
+                for first in range(0, len(events), _EVENTS_AT_ONCE)
+            ]
+            if not match and parts:
+                _settle(parts, one)
+                self._note_waits(parts)
+            self._add_line(parts)
+
+    def _add_line(self, parts: list[dict[str, Any]]) -> None:
+        for part in parts:
+            for name, column in part.items():
+                self._columns[name].extend(column)
+            self._has_devices |= bool((part["device"] >= 0).any())
+            for kind in (_ASKED, _ENDED):
+                self._programs[kind] += len(self._named_like(kind.match, [part]))
 
     def _stat_names(self, plane: Ranges) -> dict[int, str]:
         file = self._file
@@ -217,7 +238,7 @@ class _Reader:
             stats=stats,
         )
 
-    def _add_events(self, plane: _Plane, line: _Line, events: Ranges) -> None:
+    def _read_events(self, plane: _Plane, line: _Line, events: Ranges) -> dict[str, Any]:
         file = self._file
         number, offset_ps, dur_ps, aggregated = file.columns(
             events, [(1, "varint"), (2, "varint"), (3, "varint"), (5, "count")]
@@ -245,20 +266,18 @@ class _Reader:
         left_out, counts = np.unique(place[kinds == _LEFT_OUT], return_counts=True)
         for each, count in zip(left_out.tolist(), counts.tolist(), strict=True):
             self._skipped[_mark_kind(plane.names[each])] += count
-        self._columns.append(
-            {
-                "name": plane.codes[place[rows]],
-                "category": kinds[rows],
-                "start_ns": start_ns[rows],
-                "dur_ns": np.maximum(end_ns - start_ns, 0)[rows],
-                "pid": np.full(len(rows), plane.pid, np.int64),
-                "tid": np.full(len(rows), line.thread, np.int64),
-                "correlation": self._correlation(plane, stats, len(events))[rows],
-                "device": np.full(len(rows), plane.device, np.int32),
-                "stream": np.full(len(rows), line.stream(plane.device), np.int64),
-                "attributes": self._attributes(plane, stats, place, len(events))[rows],
-            }
-        )
+        return {
+            "name": plane.codes[place[rows]],
+            "category": kinds[rows],
+            "start_ns": start_ns[rows],
+            "dur_ns": np.maximum(end_ns - start_ns, 0)[rows],
+            "pid": np.broadcast_to(np.int64(plane.pid), len(rows)),
+            "tid": np.broadcast_to(np.int64(line.thread), len(rows)),
+            "correlation": self._correlation(plane, stats, len(events))[rows],
+            "device": np.broadcast_to(np.int32(plane.device), len(rows)),
+            "stream": np.broadcast_to(np.int64(line.stream(plane.device)), len(rows)),
+            "attributes": self._attributes(plane, stats, place, len(events))[rows],
+        }
 
     def _correlation(self, plane: _Plane, stats: _Stats, events: int) -> Int64:
         correlation = np.full(events, -1, np.int64)
@@ -378,12 +397,11 @@ class _Reader:
 
     def trace(self) -> Trace:
         """All that was added."""
-        parts = self._columns or [_nothing()]
-        columns: dict[str, Any] = {
-            name: np.concatenate([part[name] for part in parts]) for name in parts[0]
-        }
+        columns: dict[str, Any] = {name: each.values() for name, each in self._columns.items()}
         codes = columns["attributes"]
-        columns["attributes"] = np.where(codes > _MADE, codes, len(self._texts) + _MADE - codes)
+        for rows in self._spill.parts(len(codes)):
+            made = len(self._texts) + _MADE - codes[rows]
+            codes[rows] = np.where(codes[rows] > _MADE, codes[rows], made)
         stated = attribute_columns([*self._stated, *self._made_stated], columns["attributes"])
         texts = Attributes([*self._texts, *self._made])
         events = Events(names=list(self._names), texts=texts, **columns, **stated)
@@ -392,13 +410,13 @@ class _Reader:
             threads=self._threads,
             base_ns=max(0, self._base_ns),
             skipped=self._skipped,
-            notes=self._note_unended(parts),
+            notes=self._note_unended(),
         )
 
-    def _note_unended(self, parts: list[dict[str, Any]]) -> tuple[str, ...]:
+    def _note_unended(self) -> tuple[str, ...]:
         """Tell of programs on a CPU whose operators are not all there: they ran beyond the end."""
-        asked, ended = (len(self._named_like(name.match, parts)) for name in (_ASKED, _ENDED))
-        if ended >= asked or any((part["device"] >= 0).any() for part in parts):
+        asked, ended = self._programs[_ASKED], self._programs[_ENDED]
+        if ended >= asked or self._has_devices:
             return ()
         return (
             f"XLA tells the end of {ended} of {asked} programs that it was given: of the others "
@@ -536,9 +554,3 @@ def _mix(values: Any) -> Any:
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return (bits ^ (bits >> np.uint64(31))).view(np.int64)
-
-
-def _nothing() -> dict[str, Any]:
-    types = {"name": np.int32, "category": np.int8, "device": np.int32, "attributes": np.int32}
-    times = ("start_ns", "dur_ns", "pid", "tid", "correlation", "stream")
-    return {name: np.empty(0, types.get(name, np.int64)) for name in (*types, *times)}

@@ -115,6 +115,23 @@ def number_paths(
         last[number] = own
 
 
+def innermost(parent: Int64, found: Int64, /) -> None:
+    """Give each row in which `found` is negative what the nearest row around it has.
+
+    Each pass looks twice as far up as the one before: passes grow with the depth's logarithm.
+    """
+    _check_columns("innermost", len(parent), 64, parent=parent, found=found)
+    below = parent >= np.arange(len(parent))
+    _refuse("innermost", below, "has a parent that is not above it")
+    above = parent.copy()
+    rows = np.flatnonzero((found < 0) & (parent >= 0))
+    while len(rows):
+        around = above[rows]
+        nearest, further = found[around], above[around]
+        found[rows], above[rows] = nearest, further
+        rows = rows[(nearest < 0) & (further >= 0)]
+
+
 def _check_columns(
     function: str, rows: int, bits: int, **columns: NDArray[np.signedinteger]
 ) -> None:

@@ -6,9 +6,8 @@ All other keys are for people only.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from typing import Any, overload
+from collections.abc import Mapping
+from typing import Any
 
 from strobe.model.phases import NONE, UNKNOWN
 from strobe.model.tables import PHASES
@@ -90,46 +89,3 @@ def step(content: Mapping[str, Any]) -> int:
     """Return the number of the step that the span is, -1 for none."""
     number = content.get(STEP)
     return number if isinstance(number, int) and 0 <= number < 1 << 63 else -1
-
-
-class Attributes(Sequence[str]):
-    """JSON objects as texts. Objects that the producer passes along need not be parsed again."""
-
-    def __init__(
-        self, texts: Sequence[str] = (), objects: Mapping[int, Mapping[str, Any]] | None = None
-    ) -> None:
-        self._texts = texts
-        self._objects = dict(objects or {})
-
-    def __len__(self) -> int:
-        """Return how many there are."""
-        return len(self._texts)
-
-    @overload
-    def __getitem__(self, place: int) -> str: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[str]: ...
-    def __getitem__(self, place: int | slice) -> str | Sequence[str]:
-        """Return a text."""
-        return self._texts[place]
-
-    def content(self, place: int) -> Mapping[str, Any]:
-        """Return the object that a text stands for, an empty one for -1."""
-        if place < 0:
-            return {}
-        if place not in self._objects:
-            self._objects[place] = json.loads(self._texts[place])
-        return self._objects[place]
-
-    def joined(self, other: Attributes) -> tuple[Attributes, list[int]]:
-        """Return both as one, this one first, and the places of the other's texts in it."""
-        places = {text: place for place, text in enumerate(self._texts)}
-        every = list(self._texts)
-        found = []
-        for text in other:
-            if text not in places:
-                places[text] = len(every)
-                every.append(text)
-            found.append(places[text])
-        moved = {found[place]: content for place, content in other._objects.items()}
-        return Attributes(every, {**moved, **self._objects}), found

@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import polars as pl
 
 from strobe.model import nesting
+from strobe.model.arrays import Int64
+
+_Number = TypeVar("_Number", pl.Expr, Int64)
 
 SCHEMA = pl.Schema(
     {
@@ -66,5 +71,9 @@ def in_order(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _percentile(percent: int) -> pl.Expr:
     # By integers on the sorted durations, since Expr.quantile answers in floats.
-    rank = (pl.col("calls") * percent + 99) // 100
-    return pl.col("durations").list.get(rank - 1)
+    return pl.col("durations").list.get(nearest_rank(pl.col("calls"), percent) - 1)
+
+
+def nearest_rank(count: _Number, percent: int) -> _Number:
+    """Return which of so many values in rising order, from 1 on, is a percentile."""
+    return (count * percent + 99) // 100

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from strobe.model import attributes
 from strobe.model.arrays import Bool, Float64, Int8, Int32, Int64, UInt8
-from strobe.model.attributes import Attributes
 from strobe.model.coded import Coded
 from strobe.model.interning import Interner
 from strobe.model.phases import NONE
+from strobe.model.tables import SOURCES
+from strobe.model.texts import Attributes
 
 MOST_ROWS = 1_000_000
 """The most rows in a batch."""
@@ -29,7 +30,8 @@ NOTHING = Attributes()
 UNFINISHED = -1
 """The duration of a span that has not ended."""
 
-_Batch = TypeVar("_Batch", bound="_Columns")
+_Batch = TypeVar("_Batch", bound="Columns")
+_Recorded = TypeVar("_Recorded", bound="RecordedColumns")
 _Other = TypeVar("_Other")
 Clock = Callable[[Int64], Int64]
 """Converts times of one clock to another."""
@@ -68,7 +70,7 @@ class Held(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Columns:
+class Columns:
     """Columns of equal length. A column that is None is empty in every row."""
 
     start_ns: Int64
@@ -79,6 +81,8 @@ class _Columns:
 
     def take(self: _Batch, rows: NDArray[Any] | slice) -> _Batch:
         """Return the rows at these indices, or where this mask is true."""
+        if isinstance(rows, np.ndarray) and rows.dtype == bool and rows.all():
+            return self
         columns: dict[str, Any] = {
             name: column[rows] for name, column in vars(self).items() if _is_column(column)
         }
@@ -90,7 +94,16 @@ def _is_column(value: object) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spans(_Columns):
+class RecordedColumns(Columns):
+    """Columns of rows that a source recorded."""
+
+    source: UInt8 | None = None
+    """Who recorded it: index into model.tables.SOURCES, the number after the last for nobody that
+    we know; None if it is the first for all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spans(RecordedColumns):
     """Spans, in any order."""
 
     start_ns: Int64
@@ -132,7 +145,7 @@ class Spans(_Columns):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Instants(_Columns):
+class Instants(RecordedColumns):
     """Moments."""
 
     start_ns: Int64
@@ -143,7 +156,7 @@ class Instants(_Columns):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counters(_Columns):
+class Counters(RecordedColumns):
     """Values over time."""
 
     start_ns: Int64
@@ -153,7 +166,7 @@ class Counters(_Columns):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Allocations(_Columns):
+class Allocations(RecordedColumns):
     """Blocks of memory that were allocated or freed."""
 
     start_ns: Int64
@@ -173,7 +186,7 @@ class Allocations(_Columns):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Samples(_Columns):
+class Samples(RecordedColumns):
     """Stacks of threads at some moments."""
 
     start_ns: Int64
@@ -184,7 +197,7 @@ class Samples(_Columns):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Steps(_Columns):
+class Steps(RecordedColumns):
     """Steps and requests that the program marked, by start."""
 
     start_ns: Int64
@@ -199,7 +212,7 @@ class Steps(_Columns):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loads(_Columns):
+class Loads(RecordedColumns):
     """Batches that loaders handed out, and those that they fetched."""
 
     start_ns: Int64
@@ -219,13 +232,17 @@ class Source:
 
     name: str
     source_class: str | None = None
-    rows: str | None = None
-    """Which rows to count as its own: `all`, `framework` or `calls`; None for none."""
-    collected: int | None = None
-    """The source's own count, if it has one."""
+    rows: Literal["own", "all"] | None = None
+    """Which rows to count: those that name it as their source, or all; None for none."""
     dropped: int | None = None
+    loss_is_shared: bool = False
+    """Whether what is dropped may be other sources' too, so that nobody knows what was asked."""
     own_ns: int | None = None
-    own_ns_per_row: float = 0.0
+    """What recording took besides `costs_ns`; None if what it took is unknown."""
+    costs_ns: Mapping[str, float] = field(default_factory=dict)
+    """What recording one row took, by its kind: a category of spans, or the table that has it; and
+    what its attributes took besides."""
+    once_ns: int | None = None
     drain_ns: int | None = None
     clock_residual_ns: int | None = None
     notes: Sequence[str] = ()
@@ -293,6 +310,18 @@ class Trace:
     counters: Iterable[Counters] = ()
     allocations: Iterable[Allocations] = ()
     samples: Iterable[Samples] = ()
+
+    def of_source(self, source: str) -> Trace:
+        """Return the trace with all rows recorded by this source, by nobody if it is unknown."""
+        code = np.uint8((*SOURCES, source).index(source))
+
+        def mark(batch: _Recorded) -> _Recorded:
+            return replace(batch, source=np.broadcast_to(code, len(batch)))
+
+        marked: dict[str, Any] = {
+            section: _each(getattr(self, section), mark) for section in _SECTIONS
+        }
+        return replace(self, loads=None if self.loads is None else mark(self.loads), **marked)
 
     def moved(self, clock: Clock) -> Trace:
         """Return the trace with its times converted to another clock."""
@@ -383,11 +412,16 @@ def concatenate(batches: Iterable[_Batch], kind: type[_Batch]) -> _Batch:
         if each.name != "texts" and any(_is_column(column) for column in found):
             columns[each.name] = np.concatenate(
                 [
-                    np.full(len(part), -1, np.int64) if column is None else column
+                    _fill(each.name, len(part)) if column is None else column
                     for part, column in zip(parts, found, strict=True)
                 ]
             )
     return replace(parts[0], **columns)
+
+
+def _fill(column: str, rows: int) -> NDArray[Any]:
+    """Return a column for rows that have none."""
+    return np.zeros(rows, np.uint8) if column == "source" else np.full(rows, -1, np.int64)
 
 
 def _nothing(kind: type[_Batch]) -> _Batch:
@@ -397,7 +431,7 @@ def _nothing(kind: type[_Batch]) -> _Batch:
         "attributes": np.int32,
         "device": np.int32,
     }
-    types |= {"category": np.uint8, "value": np.float64}
+    types |= {"category": np.uint8, "value": np.float64, "unfinished": bool}
     needed = [each.name for each in fields(kind) if each.default is not None]
     columns: dict[str, Any] = {
         name: np.zeros(0, types.get(name, np.int64)) for name in needed if name != "texts"
@@ -405,20 +439,33 @@ def _nothing(kind: type[_Batch]) -> _Batch:
     return kind(**columns)
 
 
-def _share_texts(parts: list[Any]) -> list[Any]:
+class SharedTexts:
+    """The texts of several batches as one sequence."""
+
+    def __init__(self) -> None:
+        self.every = NOTHING
+        self._known: dict[int, tuple[int, Attributes]] = {}
+
+    def move(self, batch: _Batch) -> _Batch:
+        """Return a batch whose attributes are places among all texts, which it does not carry."""
+        columns: Any = batch
+        if id(columns.texts) not in self._known:
+            self._known[id(columns.texts)] = len(self.every), columns.texts
+            self.every = self.every.joined(columns.texts) if len(self.every) else columns.texts
+        distance = np.int32(self._known[id(columns.texts)][0])
+        places = columns.attributes
+        if distance:
+            places = np.where(places < 0, places, places + distance)
+        moved: dict[str, Any] = {"texts": NOTHING, "attributes": places}
+        return replace(batch, **moved)
+
+
+def _share_texts(parts: list[_Batch]) -> list[_Batch]:
     """Give all batches one sequence of texts."""
-    if all(part.texts is parts[0].texts for part in parts):
-        return parts
-    every = parts[0].texts
-    numbers: dict[int, Int32] = {id(every): np.arange(-1, len(every), dtype=np.int32)}
-    for part in parts[1:]:
-        if id(part.texts) not in numbers:
-            every, places = every.joined(part.texts)
-            numbers[id(part.texts)] = np.array([-1, *places], np.int32)
-    return [
-        replace(part, texts=every, attributes=numbers[id(part.texts)][part.attributes + 1])
-        for part in parts
-    ]
+    shared = SharedTexts()
+    moved = [shared.move(part) for part in parts]
+    every: dict[str, Any] = {"texts": shared.every}
+    return [replace(part, **every) for part in moved]
 
 
 def combine(traces: Sequence[Trace]) -> Trace:

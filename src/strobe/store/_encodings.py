@@ -11,11 +11,12 @@ import numpy.typing as npt
 import polars as pl
 
 from strobe.model.coded import Coded
+from strobe.model.texts import Texts, pack
 
 Values: TypeAlias = npt.NDArray[Any]
 
 # Numbers of the format's Encoding enum (parquet.thrift).
-PLAIN, RLE, DELTA, DICTIONARY, SPLIT = 0, 3, 5, 8, 9
+PLAIN, RLE, DELTA, DELTA_LENGTH, DICTIONARY, SPLIT = 0, 3, 5, 6, 8, 9
 
 _FEW_ROWS = 256  # gzip makes them small in any encoding: to choose one takes longer than to write
 
@@ -41,8 +42,25 @@ def encode_series(values: pl.Series) -> tuple[tuple[int, bytes], bytes]:
     return encode_coded(Coded.of(values))
 
 
+def encode_texts(values: Coded) -> tuple[int, bytes, tuple[int, bytes] | None]:
+    """Return encoding, bytes and dictionary of strings by number, none of them null."""
+    if len(values) > _FEW_ROWS and _mostly_differ(values.codes):
+        # A dictionary would only be one more copy.
+        texts = values.texts
+        found = texts.packed(values.codes) if isinstance(texts, Texts) else None
+        lengths, content = found or pack(texts[code] for code in values.codes.tolist())
+        return DELTA_LENGTH, _encode_delta(lengths.astype(np.int32)) + content, None
+    dictionary, indices = encode_coded(values)
+    return DICTIONARY, indices, dictionary
+
+
+def _mostly_differ(codes: Values) -> bool:
+    sample = _sample(codes)
+    return len(np.unique(sample)) > len(sample) // 2
+
+
 def encode_coded(values: Coded) -> tuple[tuple[int, bytes], bytes]:
-    """Return the same for strings by number, none of them null."""
+    """Return the dictionary and the indices, for strings by number, none of them null."""
     if len(values.texts) == 1:
         text = values.texts[0].encode()
         only = (1, len(text).to_bytes(4, "little") + text)

@@ -25,10 +25,10 @@ from strobe.store._encodings import (
     PLAIN,
     RLE,
     Values,
-    encode_coded,
     encode_levels,
     encode_numbers,
     encode_series,
+    encode_texts,
     gzip,
     varint,
     zigzag,
@@ -207,8 +207,7 @@ def _encode_column(name: str, kind: ColumnType, column: Column, rows: int) -> _C
     if len(values) == 0:
         encoding, encoded = PLAIN, b""
     elif isinstance(values, Coded):
-        dictionary, encoded = encode_coded(values)
-        encoding = DICTIONARY
+        encoding, encoded, dictionary = encode_texts(values)
     elif isinstance(values, pl.Series):
         dictionary, encoded = encode_series(values)
         encoding = DICTIONARY

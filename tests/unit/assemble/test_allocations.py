@@ -6,7 +6,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from strobe.assemble.allocations import allocations_table
+from drawing import SPILLS
+from strobe.assemble.allocations import allocation_parts
 from strobe.model.trace import Allocations, Held, Spans, Thread, Trace, concatenate
 
 
@@ -26,9 +27,18 @@ def table(
     )
     held = [Held(pid=7, bytes=size, address=address) for address, size in alive]
     trace = Trace(threads=[Thread(7, 7, "main")], held=held)
-    rows = pl.DataFrame(allocations_table(memory, concatenate([], Spans), trace))
     seen = pl.col("lane").is_not_null()
-    return rows.select("address", "bytes", "allocated_bytes", seen).rows()
+    found, spilled = (
+        pl.concat(
+            pl.DataFrame(part)
+            for part in allocation_parts(memory, concatenate([], Spans), trace, spill)
+        )
+        .select("address", "bytes", "allocated_bytes", seen)
+        .rows()
+        for spill in SPILLS
+    )
+    assert spilled == found
+    return found
 
 
 def test_blocks_come_and_go() -> None:

@@ -10,7 +10,7 @@ import polars as pl
 
 from drawing import COLUMN_NS, nested, trace
 from strobe.assemble.batches import batches_table, timed
-from strobe.model.trace import UNFINISHED, Loads, Spans, Thread, Trace, concatenate
+from strobe.model.trace import UNFINISHED, Loads, Spans, Thread, Trace
 from strobe.store.frames import empty
 
 TRAIN, TEST = "enumerate(train)", "enumerate(test)"
@@ -55,7 +55,7 @@ def spans_of(drawing: str) -> tuple[Trace, Spans]:
 def times(drawing: str, *marks: tuple[Any, ...]) -> list[tuple[int, int, int]]:
     """Number, first column and column after the last of each batch that has times."""
     drawn = trace(drawing, rename=WAITS)
-    found = timed(loads(*marks), concatenate(drawn.spans, Spans), drawn.names)
+    found = timed(loads(*marks), drawn.spans, drawn.names)
     start, dur = found.start_ns // COLUMN_NS, found.dur_ns // COLUMN_NS
     return [
         (fact["number"], int(begin), int(begin + lasting))
@@ -123,7 +123,7 @@ def test_a_wait_that_is_lost_with_its_name_is_not_that_of_another_thread() -> No
 def test_batches_whose_times_are_known_stay_as_they_are() -> None:
     told = loads(load(3, 5, number=0), fetch(1, 2))
 
-    assert timed(told, concatenate([], Spans), []) is told
+    assert timed(told, [], []) is told
 
 
 # batches_table()

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from drawing import COLUMN_NS, trace
+from drawing import COLUMN_NS, in_window, trace
 from strobe.assemble.cut import cut, within
 from strobe.model.trace import Counters
 
@@ -13,14 +15,13 @@ from strobe.model.trace import Counters
 def shown(drawing: str, first: int, last: int) -> list[tuple[str, int, int, bool]]:
     """Name, first column, column after the last and whether it had not ended, of all in the cut."""
     drawn = trace(drawing)
-    (spans,) = drawn.spans
-    spans, unfinished = cut(spans, first * COLUMN_NS, last * COLUMN_NS)
+    spans = in_window(replace(drawn, start_ns=first * COLUMN_NS, end_ns=last * COLUMN_NS))
     ends = spans.start_ns + spans.dur_ns
     return [
         (drawn.names[name], start // COLUMN_NS, end // COLUMN_NS, is_open)
         for name, start, end, is_open in zip(
             *(spans.name.tolist(), spans.start_ns.tolist()),
-            *(ends.tolist(), unfinished.tolist()),
+            *(ends.tolist(), spans.unfinished.tolist()),
             strict=True,
         )
     ]
@@ -69,11 +70,11 @@ def test_columns_stay_with_their_spans() -> None:
     drawn = trace("main |   b\nmain | a", sequence={"a": 1, "b": 2}, category={"b": "operator"})
     (spans,) = drawn.spans
 
-    spans, _ = cut(spans, 0, 9_000)
+    spans = cut(spans, 0, 9_000)
 
     assert spans.sequence is not None
-    assert spans.sequence.tolist() == [1, 2]
-    assert spans.category.tolist() == [0, 1]
+    assert spans.sequence.tolist() == [2, 1]
+    assert spans.category.tolist() == [1, 0]
 
 
 def test_points_are_cut_as_spans_are() -> None:

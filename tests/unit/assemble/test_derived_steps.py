@@ -7,11 +7,9 @@ the data, f forward, b backward; steps are shown as (kind, begin and end in colu
 
 from __future__ import annotations
 
-import numpy as np
 import polars as pl
 
-from drawing import COLUMN_NS, spans, table
-from strobe.assemble.derived_steps import derived_steps
+from drawing import COLUMN_NS, spans, steps_of, table
 from strobe.store.frames import empty
 
 NAMES = {
@@ -40,7 +38,7 @@ def traced(drawing: str) -> pl.DataFrame:
 
 
 def steps(drawing: str) -> list[tuple]:
-    found = derived_steps(traced(drawing))
+    found = steps_of(traced(drawing))
     assert found["step"].to_list() == list(range(found.height))
     return [
         (kind, start // COLUMN_NS, (start + dur) // COLUMN_NS, lane)
@@ -150,7 +148,7 @@ def test_a_loader_alone_has_its_waits_as_steps():
 def test_with_neither_there_are_no_steps():
     assert steps("main | u f x") == []
     nothing = table([]).with_columns(phase=pl.Series([], dtype=pl.String))
-    assert derived_steps(nothing).is_empty()
+    assert steps_of(nothing).is_empty()
 
 
 def test_a_step_is_unfinished_with_the_span_that_ends_it():
@@ -158,19 +156,21 @@ def test_a_step_is_unfinished_with_the_span_that_ends_it():
         trace = traced(drawing)
         cut = trace.with_columns(unfinished=pl.int_range(pl.len()) == pl.len() - 1)
 
-        assert derived_steps(cut)["unfinished"].to_list() == [False, True]
+        assert steps_of(cut)["unfinished"].to_list() == [False, True]
 
 
 def test_derived_steps_have_the_columns_of_the_table():
     for drawing in ("main | f O", "main | L f", "main | u"):
-        assert derived_steps(traced(drawing)).schema == empty("steps").schema
+        assert steps_of(traced(drawing)).schema == empty("steps").schema
 
 
 def annotated(drawing: str, numbers: dict[str, int]) -> pl.DataFrame:
     """Spans that are annotations, those with these names numbered so."""
-    trace = spans(drawing).with_columns(category=pl.lit("annotation"), phase=pl.lit(None))
-    number = np.array([numbers.get(name, -1) for name in trace["name"]], np.int64)
-    return derived_steps(trace, number)
+    trace = spans(drawing).with_columns(
+        category=pl.lit("annotation"), phase=pl.lit(None, pl.String)
+    )
+    number = pl.Series([numbers.get(name, -1) for name in trace["name"]], dtype=pl.Int64)
+    return steps_of(trace.with_columns(number=number))
 
 
 def test_annotations_with_a_number_are_steps():
@@ -197,7 +197,7 @@ def test_what_tells_that_it_ends_a_step_is_believed():
     trace = traced("main | u-- u-- u--")
     named = trace.with_columns(ends=pl.Series(["step", None, "step"]))
 
-    found = derived_steps(named)
+    found = steps_of(named)
 
     ends = (found["start_ns"] + found["dur_ns"]) // COLUMN_NS
     assert ends.to_list() == [3, 11]
@@ -211,7 +211,7 @@ def test_annotations_that_tell_their_phase_are_believed():
         category=pl.Series(["annotation" if row in told else "operator" for row in range(6)]),
     )
 
-    found = derived_steps(named)
+    found = steps_of(named)
 
     assert found["kind"].to_list() == ["optimizer"] * 2
     assert (found["start_ns"] // COLUMN_NS).to_list() == [0, 7]

@@ -10,15 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from drawing import nested, trace
+from drawing import SPILLS, nested, trace
 from strobe.assemble.lanes import number_processes
 from strobe.assemble.links import (
+    Pairs,
     layers,
     link_backward,
     link_launches,
-    links_of,
+    links_table,
     number_engine,
 )
+from strobe.model.coded import Coded
 from strobe.model.trace import Thread
 
 
@@ -35,7 +37,8 @@ def numbers(drawing: str, **sequence: int) -> dict[str, int]:
     drawn = trace(drawing, category=categories(drawing), sequence=sequence, numbered_by=thread)
     spans, parent = nested(drawn)
 
-    numbered = number_engine(spans, parent)
+    numbered, spilled = (number_engine(spans, parent, spill) for spill in SPILLS)
+    assert np.array_equal(numbered.sequence, spilled.sequence)
 
     assert numbered.sequence is not None
     assert numbered.numbered_by is not None
@@ -48,10 +51,22 @@ def pairs(drawing: str, link: Any, **given: Any) -> list[str]:
     """Pairs of names, as in f>F."""
     drawn = trace(drawing, **given)
     spans, parent = nested(drawn)
-    process = number_processes(drawn.threads)[spans.lane]
+    process = number_processes(drawn.threads)
     arguments = (spans, parent, process) if link is link_backward else (spans, process)
     names = [drawn.names[code] for code in spans.name]
-    return [f"{names[one]}>{names[other]}" for one, other in zip(*link(*arguments), strict=True)]
+    found, spilled = (
+        [
+            f"{names[one]}>{names[other]}"
+            for one, other in zip(*link(*arguments, spill), strict=True)
+        ]
+        for spill in SPILLS
+    )
+    assert found == spilled
+    return found
+
+
+def ints(*values: int) -> Any:
+    return np.array(values, np.int64)
 
 
 def backwards(drawing: str, by: dict[str, int] | None = None, **sequence: int) -> list[str]:
@@ -228,9 +243,14 @@ def test_processes_correlate_by_themselves() -> None:
 
 
 def test_links_are_rows_of_their_table() -> None:
-    found = links_of("launch", np.array([1, 2]), np.array([5, 7]))
+    pairs = [("backward", Pairs(ints(0), ints(4))), ("launch", Pairs(ints(1, 2), ints(5, 7)))]
 
-    assert found.rows() == [("launch", 1, 5), ("launch", 2, 7)]
+    found = links_table(pairs, SPILLS[0])
+
+    kinds = found["kind"]
+    assert isinstance(kinds, Coded)
+    assert [kinds.texts[code] for code in kinds.codes] == ["backward", "launch", "launch"]
+    assert [list(found[name]) for name in ("source", "target")] == [[0, 1, 2], [4, 5, 7]]
 
 
 def layers_of(drawing: str, modules: str, **sequence: int) -> dict[str, str | None] | None:
@@ -240,8 +260,12 @@ def layers_of(drawing: str, modules: str, **sequence: int) -> dict[str, str | No
     kinds = categories(drawing, **layered)
     drawn = trace(drawing, category=kinds, sequence=sequence, numbered_by=thread)
     spans, parent = nested(drawn)
-    links = link_backward(spans, parent, np.zeros(len(spans), np.int64))
-    found = layers(spans, parent, *links)
+    process = number_processes(drawn.threads)
+    found, spilled = (
+        layers(spans, parent, link_backward(spans, parent, process, spill), spill)
+        for spill in SPILLS
+    )
+    assert np.array_equal(found, spilled)
     names = [drawn.names[code] for code in spans.name]
     if found is None:
         return None

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from drawing import COLUMN_NS, nested, trace
+from drawing import COLUMN_NS, SPILLS, nested, trace
 from strobe.assemble.owners import innermost_open
 
 DRAWING = """
@@ -23,7 +24,9 @@ def owners(*points: tuple[float, int]) -> list[str | None]:
     times = np.array([round(column * COLUMN_NS) for column, _ in points], np.int64)
     lanes = np.array([lane for _, lane in points], np.int32)
     names = [*(drawn.names[code] for code in spans.name), None]
-    return [names[row] for row in innermost_open(times, lanes, spans)]
+    found, spilled = (innermost_open(times, lanes, spans, spill).tolist() for spill in SPILLS)
+    assert spilled == found
+    return [names[row] for row in found]
 
 
 def test_the_innermost_open_span_owns_what_happens() -> None:
@@ -59,4 +62,23 @@ def test_nothing_has_no_owners() -> None:
 def test_without_spans_there_are_no_owners() -> None:
     nothing, _ = nested(trace(""))
 
-    assert innermost_open(np.array([5]), np.array([0], np.int32), nothing).tolist() == [-1]
+    found = innermost_open(np.array([5]), np.array([0], np.int32), nothing, SPILLS[0])
+
+    assert found.tolist() == [-1]
+
+
+def test_a_lane_of_minus_one_is_nobodys() -> None:
+    assert owners((3, -1), (3, 0)) == [None, "mm"]
+
+
+def test_spans_can_be_meant_in_other_lanes() -> None:
+    drawn = trace(DRAWING)
+    spans, _ = nested(drawn)
+    times, lanes = np.array([3 * COLUMN_NS] * 2), np.array([5, 6], np.int32)
+
+    def only_the_other(rows: NDArray[np.int64]) -> NDArray[np.int32]:
+        return np.where(spans.lane[rows] == 1, 5, -1).astype(np.int32)
+
+    for spill in SPILLS:
+        found = innermost_open(times, lanes, spans, spill, only_the_other).tolist()
+        assert [drawn.names[spans.name[found[0]]], found[1]] == ["x", -1]

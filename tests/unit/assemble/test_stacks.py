@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from drawing import COLUMN_NS, nested, trace
+from drawing import COLUMN_NS, SPILLS, nested, trace
 from strobe.assemble.stacks import Calls, Stacks, gather_calls, sampled_stacks, split_calls
 from strobe.model.threads import SAMPLER
 from strobe.model.trace import Frame, Samples, Spans, Thread, Trace, Wanted, concatenate
@@ -26,6 +26,8 @@ FRAMES = [
 FUNCTIONS = {frame.name: place for place, frame in enumerate(FRAMES)}
 KINDS = {**dict.fromkeys(FUNCTIONS, "python"), "mm": "operator", "add": "operator", "k": "kernel"}
 OURS = Thread(7, 99, SAMPLER)
+SPILL = SPILLS[0]
+"""Nothing here is too long for memory."""
 
 
 def draw(drawing: str, **given: Any) -> Trace:
@@ -35,20 +37,21 @@ def draw(drawing: str, **given: Any) -> Trace:
 
 
 def gather(drawn: Trace) -> tuple[Calls, Stacks]:
-    _, calls = split_calls(concatenate(drawn.spans, Spans), drawn.threads)
-    return gather_calls(calls, concatenate(drawn.samples, Samples), drawn)
+    _, calls = split_calls(concatenate(drawn.spans, Spans), drawn)
+    calls = calls.take(np.lexsort((-calls.dur_ns, calls.start_ns)))
+    return gather_calls(calls, concatenate(drawn.samples, Samples), drawn, SPILL)
 
 
 def shown(drawing: str, **given: Any) -> list[tuple[str, int, int, bool]]:
     """Name, first column, column after the last, and whether it had not ended, of each call."""
     drawn = draw(drawing, **given)
     calls, _ = gather(drawn)
-    ends = calls.spans.start_ns + calls.spans.dur_ns
+    ends = calls.table.start_ns + calls.table.dur_ns
     return [
         (drawn.names[name], start // COLUMN_NS, end // COLUMN_NS, is_open)
         for name, start, end, is_open in zip(
-            *(calls.spans.name.tolist(), calls.spans.start_ns.tolist()),
-            *(ends.tolist(), calls.unfinished.tolist()),
+            *(calls.table.name.tolist(), calls.table.start_ns.tolist()),
+            *(ends.tolist(), calls.table.unfinished.tolist()),
             strict=True,
         )
     ]
@@ -90,7 +93,7 @@ def test_calls_are_parted_from_other_spans() -> None:
         main |   mm-  user
     """)
 
-    others, calls = split_calls(concatenate(drawn.spans, Spans), drawn.threads)
+    others, calls = split_calls(concatenate(drawn.spans, Spans), drawn)
 
     assert [drawn.names[code] for code in others.name] == ["mm", "user"]
     assert [drawn.names[code] for code in calls.name] == ["f"]
@@ -113,7 +116,7 @@ def test_calls_get_lanes_of_their_own() -> None:
     names = [thread.name for thread in calls.threads]
     assert names == ["main", "other", "main", "other (Python)", "main (Python)"]
     assert calls.threads[4] == Thread(7, 70, "main (Python)", context=1)
-    assert calls.spans.lane.tolist() == [3, 4]
+    assert calls.table.lane.tolist() == [3, 4]
     # what a framework tells of the thread, not of its contexts, is in the calls of the thread
     assert calls.lane_of.tolist() == [4, 3, 4]
 
@@ -159,8 +162,8 @@ def test_calls_are_nested_among_themselves() -> None:
 
     calls, _ = gather(drawn)
 
-    assert calls.parent.tolist() == [-1, 0, -1]
-    assert calls.self_ns.tolist() == [5_000, 5_000, 1_000]
+    assert calls.table.parent.tolist() == [-1, 0, -1]
+    assert calls.table.self_ns.tolist() == [5_000, 5_000, 1_000]
 
 
 DEEP = """
@@ -212,7 +215,7 @@ def test_a_call_is_in_that_around_it_that_is_wanted() -> None:
     calls, stacks = gather(drawn)
 
     # f, then in it: len, g, g, and in the last one len
-    assert calls.parent.tolist() == [-1, 0, 0, 0, 3]
+    assert calls.table.parent.tolist() == [-1, 0, 0, 0, 3]
     assert paths(stacks) == ["f", "f>len", "f>g", "f>g>len"]
     assert calls.stack.tolist() == [0, 1, 2, 2, 3]
 
@@ -255,11 +258,12 @@ def test_an_operator_has_the_stack_that_it_was_begun_in() -> None:
         device={"k": 0},
     )
     spans, _ = nested(drawn)
-    operators, _ = split_calls(spans, drawn.threads)
+    operators, _ = split_calls(spans, drawn)
 
     calls, stacks = gather(drawn)
 
-    at = calls.stacks_at(operators).tolist()
+    at, spilled = (calls.stacks_at(operators, spill).tolist() for spill in SPILLS)
+    assert spilled == at
     named = [drawn.names[code] for code in operators.name]
     where = [
         (name, paths(stacks)[place] if place >= 0 else None)
@@ -340,7 +344,10 @@ def seen(drawing: str, *rows: tuple[float, int, int], **given: Any) -> dict[str,
     """The stack of each span as the samples tell it."""
     drawn, calls, stacks = sampled(drawing, *rows, **given)
     spans, parent = nested(drawn)
-    found = sampled_stacks(stacks, spans, parent, calls.threads)
+    found, spilled = (
+        sampled_stacks(stacks, spans, parent, calls.threads, spill) for spill in SPILLS
+    )
+    assert np.array_equal(spilled, found)
     if found is None:
         return None
     names = [drawn.names[code] for code in spans.name]
@@ -359,7 +366,7 @@ def test_a_sample_tells_the_stack_of_the_operators_that_were_open() -> None:
     calls, stacks = gather(drawn)
     spans, parent = nested(drawn)
 
-    found = sampled_stacks(stacks, spans, parent, calls.threads)
+    found = sampled_stacks(stacks, spans, parent, calls.threads, SPILL)
 
     assert found is not None
     names = [drawn.names[code] for code in spans.name]

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from drawing import COLUMN_NS, trace
-from strobe.assemble.cut import cut
+from drawing import COLUMN_NS, in_window, trace
 from strobe.assemble.steps import steps_table
 from strobe.model.trace import Steps
 from strobe.store.frames import empty
@@ -27,9 +26,7 @@ def rows(
 ) -> list[tuple[Any, ...]]:
     """Rows of the table, in the order of its columns."""
     drawn = trace(drawing)
-    (spans,) = drawn.spans
-    spans, unfinished = cut(spans, drawn.start_ns, drawn.end_ns)
-    table = pl.DataFrame(steps_table(marked, spans, unfinished, names or drawn.names, derived))
+    table = pl.DataFrame(steps_table(marked, in_window(drawn), names or drawn.names, derived))
     assert set(table.columns) == set(empty("steps").columns)
     return table.select(empty("steps").columns).rows()
 

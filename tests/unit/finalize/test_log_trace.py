@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +15,12 @@ from strobe.finalize.log_trace import LOST_NAME, read_log
 from strobe.model.attributes import ENDINGS
 from strobe.model.marks import BATCH, FETCH
 from strobe.model.phases import NONE, OPTIMIZER
-from strobe.model.tables import CATEGORIES
+from strobe.model.tables import CATEGORIES, SOURCES, record_code
 from strobe.model.trace import UNFINISHED, Frame, Spans, Thread, Trace, concatenate
 from strobe.store import layout
 from strobe.store.log import RECORD, ProcessLog, Records
 from strobe.store.manifest import Anchor, Manifest
+from strobe.store.spill import Spill
 
 MANIFEST = Manifest(
     id="0123456789abcdef",
@@ -31,6 +34,7 @@ MANIFEST = Manifest(
     log="log",
     start=Anchor(clock_ns=0, monotonic_ns=0, wall_ns=0),
 )
+SPILL = Spill(Path(tempfile.gettempdir()))
 PREFIX = "host-1-2-3"
 """Host, pid, start and id, as the files of a process are named."""
 NOBODY_SAID = 0xFFFFFFFF
@@ -62,7 +66,7 @@ def log(*rows: dict[str, Any], prefix: str = PREFIX, pid: int = 1, **more: Any) 
 
 
 def read(*rows: dict[str, Any], **more: Any) -> Trace:
-    return read_log([log(*rows, **more)], MANIFEST).trace
+    return read_log([log(*rows, **more)], MANIFEST, SPILL).trace
 
 
 def spans_of(trace: Trace) -> Spans:
@@ -119,7 +123,7 @@ def test_processes_number_their_texts_by_themselves() -> None:
     one = log(span(1), span(2, 2))
     other = log(span(3), span(4, 2), prefix="host-9-9-9", pid=9, strings={1: "b", 2: "c"})
 
-    trace = read_log([one, other], MANIFEST).trace
+    trace = read_log([one, other], MANIFEST, SPILL).trace
 
     assert names(trace) == ["a", "b", "b", "c"]
     assert [trace.threads[lane].process for lane in spans_of(trace).lane] == [
@@ -137,7 +141,7 @@ def test_records_without_their_names_are_counted() -> None:
         point(layout.KIND_COUNTER, 5, 7),
     ]
 
-    trace, nameless, _ = read_log([log(*rows)], MANIFEST)
+    trace, nameless, _ = read_log([log(*rows)], MANIFEST, SPILL)
 
     assert nameless == 4
     assert names(trace) == ["a", LOST_NAME, LOST_NAME]
@@ -146,7 +150,7 @@ def test_records_without_their_names_are_counted() -> None:
 
 
 def test_where_no_name_is_lost_none_is_said_to_be() -> None:
-    trace, nameless, _ = read_log([log(span(1))], MANIFEST)
+    trace, nameless, _ = read_log([log(span(1))], MANIFEST, SPILL)
 
     assert nameless == 0
     assert LOST_NAME not in trace.names
@@ -163,7 +167,7 @@ def test_records_without_their_attributes_are_counted() -> None:
         span(4),
     ]
 
-    trace, _, without_attributes = read_log([log(*rows)], MANIFEST)
+    trace, _, without_attributes = read_log([log(*rows)], MANIFEST, SPILL)
 
     spans = spans_of(trace)
     assert [spans.texts.content(code) for code in spans.attributes] == [{"b": 7}, {}, {}, {}]
@@ -268,7 +272,7 @@ def step(number: int, window: int, samples: int = NOBODY_SAID, **fields: Any) ->
 def test_steps_are_those_of_this_window() -> None:
     rows = [step(1, 4), step(2, 5, samples=16), step(3, 5, category=1), step(4, 6)]
 
-    trace = read_log([log(*rows)], replace(MANIFEST, window=5)).trace
+    trace = read_log([log(*rows)], replace(MANIFEST, window=5), SPILL).trace
 
     steps = trace.steps
     assert steps is not None
@@ -284,7 +288,7 @@ def test_steps_are_those_of_the_process_that_recorded() -> None:
     # a pid that was used again, a child, and another process whose pid ends alike
     others = [log(step(2, 0), prefix=prefix) for prefix in ("host-1-9-3", "host-5-2-3", "h-11-2-3")]
 
-    trace = read_log([*others, log(step(1, 0))], MANIFEST).trace
+    trace = read_log([*others, log(step(1, 0))], MANIFEST, SPILL).trace
 
     assert trace.steps is not None
     assert trace.steps.number.tolist() == [1]
@@ -388,7 +392,7 @@ def test_a_thread_that_only_the_system_named_has_pythons_name() -> None:
     named = replace(MANIFEST, threads={"100": "Loader", "102": "renamed"})
     child = log(*rows, prefix="host-9-9-9", pid=9, lanes=lanes)
 
-    trace = read_log([log(*rows, lanes=lanes), child], named).trace
+    trace = read_log([log(*rows, lanes=lanes), child], named, SPILL).trace
 
     assert [thread.name for thread in trace.threads] == [
         *("Loader", "python3", "given"),
@@ -405,10 +409,29 @@ def test_a_lane_is_a_thread_and_its_context() -> None:
 
 
 def test_no_processes_are_an_empty_trace() -> None:
-    trace, nameless, _ = read_log([], MANIFEST)
+    trace, nameless, _ = read_log([], MANIFEST, SPILL)
 
     assert nameless == 0
     assert [*trace.names, *trace.threads, *trace.spans, *trace.instants, *trace.samples] == []
     assert trace.steps is not None
     assert trace.loads is not None
     assert len(trace.steps) == len(trace.loads) == 0
+
+
+def test_a_record_says_what_it_is_and_whose() -> None:
+    operator, wait = record_code("operator", "torch"), record_code("data_loading", "paddle")
+    rows = [
+        span(1, category=operator),
+        span(2, category=wait),
+        span(3),
+        point(layout.KIND_COUNTER, 4, 1, category=record_code("user", "host")),
+        point(layout.KIND_INSTANT, 5, 1),
+    ]
+
+    trace = read(*rows)
+
+    spans = spans_of(trace)
+    assert [CATEGORIES[code] for code in spans.category] == ["operator", "data_loading", "user"]
+    sources = [[SOURCES[code] for code in each.source] for each in (spans, *trace.counters)]
+    assert sources == [["torch", "paddle", "spans"], ["host"]]
+    assert [each.source.tolist() for each in trace.instants] == [[0]]

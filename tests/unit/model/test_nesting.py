@@ -350,3 +350,23 @@ def test_paths_refuse_parents_below(kernels: ModuleType) -> None:
         paths_of(kernels, [(-1, 0), (1, 0)])
     with pytest.raises(ValueError, match=r"number_paths\(\): row 0 has a negative name"):
         paths_of(kernels, [(-1, -1)])
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=30))
+def test_the_innermost_marked_row_is_the_first_on_the_way_up(
+    kernels: ModuleType, drawn: list[tuple[int, bool]]
+) -> None:
+    rows = [(min(up, row) - 1, is_marked) for row, (up, is_marked) in enumerate(drawn)]
+    expected: list[int] = []
+    for row, (parent, is_marked) in enumerate(rows):
+        expected.append(row if is_marked else expected[parent] if parent >= 0 else -1)
+    found = np.array([row if rows[row][1] else -1 for row in range(len(rows))], np.int64)
+
+    kernels.innermost(np.array([parent for parent, _ in rows], np.int64), found)
+
+    assert found.tolist() == expected
+
+
+def test_innermost_refuses_parents_below(kernels: ModuleType) -> None:
+    with pytest.raises(ValueError, match=r"innermost\(\): row 1 has a parent that is not above"):
+        kernels.innermost(np.array([-1, 1]), np.array([0, -1]))

@@ -11,8 +11,9 @@ import pytest
 
 from drawing import batch, trace
 from strobe.model import trace as model
-from strobe.model.attributes import ENDINGS, Attributes
+from strobe.model.attributes import ENDINGS
 from strobe.model.phases import NONE, OPTIMIZER, UNKNOWN
+from strobe.model.texts import Attributes
 from strobe.model.trace import (
     UNFINISHED,
     Allocations,
@@ -90,7 +91,7 @@ def test_texts_of_several_batches_become_one_sequence() -> None:
     both = concatenate([one, other], Spans)
 
     assert attributes(both) == ['{"x": 1}', '{"x": 2}', '{"x": 2}', None, '{"x": 3}']
-    assert list(both.texts) == ['{"x": 1}', '{"x": 2}', '{"x": 3}']
+    assert list(both.texts) == ['{"x": 1}', '{"x": 2}', '{"x": 2}', '{"x": 3}']
 
 
 def test_batches_that_share_their_texts_keep_them() -> None:
@@ -398,10 +399,15 @@ def test_what_no_attributes_tell_has_no_column() -> None:
     assert set(attribute_columns([{"step_num": 0}], np.array([0], np.int32))) == {"step"}
 
 
-def test_texts_that_are_there_twice_keep_their_places() -> None:
-    one, other = Attributes(['{"a":1}', '{"a":1}', '{"b":2}']), Attributes(['{"b":2}', '{"c":3}'])
+def test_joined_attributes_keep_their_order_and_their_objects() -> None:
+    one = Attributes(['{"a":1}', '{"b":2}'], {0: {"from": "one"}})
+    other = Attributes(['{"b":2}', '{"c":3}'], {1: {"from": "other"}})
 
-    both, places = one.joined(other)
+    both = one.joined(other)
 
-    assert list(both) == ['{"a":1}', '{"a":1}', '{"b":2}', '{"c":3}']
-    assert places == [2, 3]
+    assert list(both) == ['{"a":1}', '{"b":2}', '{"b":2}', '{"c":3}']
+    assert [both.content(place) for place in range(4)] == [
+        {"from": "one"},
+        *({"b": 2}, {"b": 2}),
+        {"from": "other"},
+    ]
