@@ -98,7 +98,10 @@ PyObject *span_of_category(PyObject *module, PyObject *arguments);
 PyObject *source_capsule(void);
 
 // What one span costs in nanoseconds, measured now; negative when it cannot be.
-double span_calibrate(void);
+typedef struct {
+  double plain_ns, with_value_ns;
+} SpanCosts;
+SpanCosts span_calibrate(void);
 
 // Has the thread with the GIL let it go soon, and wait until somebody takes it: to be called right
 // before that. Python itself asks after 5 ms, and whatever ends earlier would never be seen.
@@ -108,9 +111,30 @@ void python_ask_for_gil(PyInterpreterState *interpreter);
 // ended meanwhile.
 PyThreadState *python_gil_holder(PyInterpreterState *interpreter);
 
+// Who had the GIL last, or has it now; as above.
+PyThreadState *python_last_gil_holder(PyInterpreterState *interpreter);
+
+// How often the GIL has gone from a thread to another.
+unsigned long python_gil_switches(PyInterpreterState *interpreter);
+
 // Has the thread with the GIL look for pending calls soon: up to Python 3.12 the main thread does so
 // only when it takes the GIL again.
 void python_notice_pending_calls(PyInterpreterState *interpreter);
+
+// Where a thread was: its innermost frame and, unless it went on while it was looked at, what that
+// one ran and who called it. Only to be compared: all of it may be gone.
+typedef struct {
+  const void *frame, *caller;
+  PyCodeObject *code;
+} PythonPlace;
+
+// To be asked without the GIL, of the main thread while it has it.
+PythonPlace python_place(PyThreadState *thread);
+
+// The code objects that a thread runs, innermost first, at most so many; how many those are. The
+// references are borrowed: they are good until the thread runs again. With a frame in `place`, those
+// that it ran when it was there, as far as they can still be known. The first of them may be gone.
+int python_codes(PyThreadState *thread, const PythonPlace *place, PyCodeObject **codes, int most);
 
 // What is told of holders.h: (owner, device, blocks, bytes) each; and of what there was before.
 PyObject *owners_list(PyObject *module, PyObject *nothing);

@@ -37,11 +37,24 @@ void python_ask_for_gil(PyInterpreterState *interpreter) {
 PyThreadState *python_gil_holder(PyInterpreterState *interpreter) {
   struct _gil_runtime_state *gil = gil_of(interpreter);
 #if PY_VERSION_HEX >= 0x030d0000
-  return _Py_atomic_load_int(&gil->locked) ? _Py_atomic_load_ptr(&gil->last_holder) : NULL;
+  bool locked = _Py_atomic_load_int(&gil->locked);
 #else
-  if (!_Py_atomic_load_relaxed(&gil->locked)) return NULL;
+  bool locked = _Py_atomic_load_relaxed(&gil->locked);
+#endif
+  return locked ? python_last_gil_holder(interpreter) : NULL;
+}
+
+PyThreadState *python_last_gil_holder(PyInterpreterState *interpreter) {
+  struct _gil_runtime_state *gil = gil_of(interpreter);
+#if PY_VERSION_HEX >= 0x030d0000
+  return _Py_atomic_load_ptr(&gil->last_holder);
+#else
   return (PyThreadState *)_Py_atomic_load_relaxed(&gil->last_holder);
 #endif
+}
+
+unsigned long python_gil_switches(PyInterpreterState *interpreter) {
+  return *(volatile unsigned long *)&gil_of(interpreter)->switch_number;
 }
 
 void python_notice_pending_calls(PyInterpreterState *interpreter) {

@@ -14,7 +14,7 @@ typedef struct {
 
 // Each file's tests, ended by one without a name.
 extern const Test kCrc32Tests[], kRingTests[], kRecorderTests[], kForkTests[], kFailureTests[],
-    kSpawnTests[], kTextsTests[], kWireTests[], kJsonTests[];
+    kSpawnTests[], kTextsTests[], kWireTests[], kJsonTests[], kBudgetTests[];
 
 // The threads and children that a test started must not outlive its failure: no exit handlers.
 #define CHECK(condition)                                                    \

@@ -47,7 +47,7 @@ int main(int argc, char **argv) {
   if (argc == 3 && strcmp(argv[1], "--describe") == 0) return describe_self(argv[2]);
   if (argc < 2 || realpath(argv[0], program_path) == NULL) return 2;
   const Test *files[] = {kCrc32Tests, kRingTests,  kRecorderTests, kForkTests, kFailureTests,
-                         kSpawnTests, kTextsTests, kWireTests,     kJsonTests};
+                         kSpawnTests, kTextsTests, kWireTests,     kJsonTests, kBudgetTests};
   int passed = 0, failed = 0, skipped = 0;
   for (size_t file = 0; file < sizeof files / sizeof *files; file++) {
     for (const Test *test = files[file]; test->name; test++) {

@@ -10,18 +10,34 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from strobe.model.tables import CATEGORIES
+from strobe.model.tables import record_code
 from strobe.record import recorder
 from strobe.record.clocks import counter_problem
+from strobe.record.costs import least_ns
 from strobe.record.source import Report, Stacks, Wants
 
 # The functions of strobe itself are never recorded.
 _OURS = str(Path(__file__).resolve().parents[2]) + os.sep
-_CATEGORY = CATEGORIES.index("python")
+_CATEGORY = record_code("python", "python_calls")
 # Of sys.monitoring. 2 is meant for profilers and comes last: cProfile takes no other, and fails
 # where it is taken.
 _TOOLS = (3, 4, 2)
 _FALLBACK_HZ = 100.0
+# A lower rate is worth a note if pauses grew by more than this share of the time.
+_TELLING = 0.02
+_RANGE = (0,) * 8
+_PROBED = 2 * len(_RANGE) + 1
+
+
+def _probe() -> None:
+    """Make as many calls as _PROBED says, itself included, half of them of C functions."""
+    for _ in _RANGE:
+        _nothing()
+        len(_RANGE)
+
+
+def _nothing() -> None:
+    pass
 
 
 class PythonCallsSource:
@@ -38,6 +54,7 @@ class PythonCallsSource:
         self._sampling = False
         self._problem: str | None = None
         self._watches_forks = False
+        self._call_ns = 0.0
 
     def examine(self) -> dict[str, Any]:
         """Return how calls would be recorded here."""
@@ -94,13 +111,15 @@ class PythonCallsSource:
         if was_sampling:
             paths.append("sampling")
             facts = _rates(wants.rate_hz or _FALLBACK_HZ, samples)
-            reasons.append(_sampler_note(facts, samples))
+            reasons += _sampler_notes(facts, samples)
         return Report(
             source_class="A",
             path=" and ".join(paths) or "none",
             reason="; ".join(reasons),
             missing={} if failure is None else {"with_stack": failure},
-            facts={"metadata": facts},
+            facts={"metadata": facts, "own_cpu_ns": samples.get("own_ns", 0)},
+            own_ns=0,
+            costs_ns={"python": self._call_ns, "samples": 0.0},
         )
 
     def _trace(self, stacks: Stacks) -> None:
@@ -112,6 +131,8 @@ class PythonCallsSource:
                     f"sampled, not traced: other tools ({names}) have all places in sys.monitoring"
                 )
                 return
+        is_first = not self._tracing
+        before_ns = least_ns(_probe) if is_first else 0.0
         recorder.core.calls_start(
             _OURS,
             stacks.include,
@@ -123,6 +144,8 @@ class PythonCallsSource:
             -1 if self._tool is None else self._tool,
         )
         self._tracing = True
+        if is_first:
+            self._call_ns = max(0.0, least_ns(_probe) - before_ns) / _PROBED
 
     def _stop(self) -> tuple[dict[str, int], dict[str, int]]:
         calls: dict[str, int] = {}
@@ -170,6 +193,8 @@ class PythonCallsSource:
 
     def _go_on_as_child(self) -> None:
         recorder.core.calls_after_fork()
+        if self._sampling:
+            recorder.core.sampler_forget()  # the parent's figures
         self._go_on()
 
 
@@ -213,22 +238,32 @@ def _rates(rate_hz: float, samples: dict[str, int]) -> dict[str, Any]:
         "rate_hz": rate_hz,
         "achieved_hz": round(samples["rounds"] / elapsed, 2) if elapsed else None,
         "sampler_own_ns": samples.get("own_ns", 0),
-        "sampler_program_ns": samples.get("program_ns", 0),
+        "sampler_wall_ns": samples.get("wall_ns", 0),
     }
 
 
-def _sampler_note(facts: dict[str, Any], samples: dict[str, int]) -> str:
-    achieved = facts["achieved_hz"]
-    note = (
-        f"{achieved or 0:g} of {facts['rate_hz']:g} samples per second were taken, where threads "
-        "let the interpreter's lock go"
-    )
-    if facts["sampler_program_ns"]:
-        share = facts["sampler_own_ns"] / facts["sampler_program_ns"]
-        note += f", for {share:.2%} of the program's processor time"
+def _sampler_notes(facts: dict[str, Any], samples: dict[str, int]) -> list[str]:
+    """Return the rate asked for and the rate kept, what it took, and why it was not kept."""
+    achieved_hz, wall_ns = facts["achieved_hz"], facts["sampler_wall_ns"]
+    note = f"{achieved_hz or 0:g} of {facts['rate_hz']:g} samples per second were taken"
+    if wall_ns:
+        note += f", for {facts['sampler_own_ns'] / wall_ns:.2%} of one core's time"
+    notes = [note]
+    if wall_ns and samples["lowered_ns"] > _TELLING * wall_ns:
+        notes.append(
+            f"the rate was lowered from {facts['rate_hz']:g} to {achieved_hz or 0:g} per second: "
+            "sampling may take 1 % of one core's time"
+        )
+    if samples.get("late"):
+        notes.append(
+            f"{samples['late']} of {samples['rounds']} times to sample passed before the thread "
+            "with the interpreter's lock could be seen: their stacks are the ones seen then"
+        )
     if samples.get("cut"):
-        note += f"; of {samples['cut']} stacks the outermost calls are left out"
-    return note
+        notes.append(f"of {samples['cut']} stacks the outermost calls are left out")
+    if samples.get("unseen"):
+        notes.append(f"{samples['unseen']} stacks are missing: there were too many threads")
+    return notes
 
 
 source = PythonCallsSource()
