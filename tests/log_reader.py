@@ -30,6 +30,7 @@ class Event:
     lane: int
     start_ns: int
     value: float
+    category: int = 0  # with its source
 
 
 @dataclass
@@ -132,10 +133,13 @@ def _events(
     texts = {number: text.decode("utf-8", "surrogatepass") for number, text in strings.items()}
     sets = _values([record for record in records if record[28] == 9], texts)
 
-    def event(kind: str, start_ns: int, value: float, name: int, more: int, lane: int) -> Event:
+    def event(
+        kind: str, start_ns: int, value: float, name: int, more: int, lane: int, category: int = 0
+    ) -> Event:
         assert lane in lanes, f"lane {lane} is not defined"
         attributes = "" if not more else sets[more] if more & 0x80000000 else texts[more]
-        return Event(kind, texts[name] if name else "", attributes, lane, start_ns, value)
+        text = texts[name] if name else ""
+        return Event(kind, text, attributes, lane, start_ns, value, category)
 
     for slot in opened:
         start_ns, name, more, lane = struct.unpack_from("<QIII", slot)
@@ -144,7 +148,7 @@ def _events(
         start_ns, value, name, more, lane, kind, category, reserved = struct.unpack(
             "<QQIIIBBH", record
         )
-        assert (category, reserved) == (0, 0)
+        assert reserved == 0
         if kind == 2:
             assert value == 0
             unfinished.add((start_ns, name, more, lane))
@@ -152,7 +156,7 @@ def _events(
         if kind == 1:
             finished.add((start_ns, name, more, lane))
         bits = struct.unpack_from("<d", record, 8)[0] if kind == 4 else value
-        yield event(KINDS[kind], start_ns, bits, name, more, lane)
+        yield event(KINDS[kind], start_ns, bits, name, more, lane, category)
     for start_ns, name, more, lane in sorted(unfinished - finished):
         yield event("open", start_ns, 0, name, more, lane)
 

@@ -11,6 +11,7 @@ enum {
   kRecordBytes = 32,
   kRingRecords = 32768,  // 1 MiB of records per thread
   kOpenSlots = 256,
+  kCategoryBits = 4,
   kPageBytes = 4096,
   kPathBytes = 3072,
 };
@@ -39,9 +40,10 @@ typedef enum {
 //   | start_ns | dur_ns | name | attr | lane | k | c | w |
 // name, attr: ids of strings in the definitions log (attr 0: none; with kValuesBit, a set of values).
 // lane: id of a lane there.
-// k: Kind. c: category: of a span its place in CATEGORIES (model/tables.py), 0 for a user's; of a
-// step 1 if it is a request. w: of a step its window; of a span whose lane has sequence numbers its
-// own, less the lane's.
+// k: Kind. c: the source of the record above kCategoryBits (its place in SOURCES, model/tables.py; 0:
+// the program itself), and below: of a span its category, the place in CATEGORIES, 0 for a user's;
+// of a step 1 if it is a request. w: of a step its window; of a span whose lane has sequence numbers
+// its own, less the lane's.
 typedef struct {
   uint64_t start_ns;
   uint64_t dur_ns;
@@ -110,6 +112,7 @@ typedef struct {
   _Atomic uint64_t own_ns;    // time the producing threads spent in the slow paths
   _Atomic uint64_t drain_ns;  // time the drain thread spent on this ring
   _Atomic uint64_t failed_errno;
+  _Atomic uint64_t once_ns;  // time the producing threads spent until they had this ring
 } RingHeader;
 _Static_assert(sizeof(RingHeader) <= kPageBytes, "the header is one page");
 

@@ -22,12 +22,14 @@ typedef struct {
 } About;
 
 // Writes a record that has no duration; returns None.
-static PyObject *put_point(PyObject *name, About about, uint64_t value, Kind kind) {
+static PyObject *put_point(PyObject *name, About about, uint64_t value, Kind kind,
+                           uint8_t category) {
   uint64_t now_ns = clock_ns();
   Ring *ring = recorder_ring();
   if (ring == NULL) Py_RETURN_NONE;
   uint32_t serial = ring->serial;
-  Record record = {.start_ns = now_ns, .dur_ns = value, .kind = (uint8_t)kind};
+  Record record = {
+      .start_ns = now_ns, .dur_ns = value, .kind = (uint8_t)kind, .category = category};
   bool defined = true;
   record.attributes = about.keys ? values_id(ring, about.keys, about.values, &defined)
                                  : attributes_id(ring, about.dict, &defined);
@@ -37,6 +39,22 @@ static PyObject *put_point(PyObject *name, About about, uint64_t value, Kind kin
   return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }
 
+static PyObject *put_instant(PyObject *name, uint8_t category, PyObject *const *values,
+                             PyObject *keywords) {
+  if (!check_name("instant", name)) return NULL;
+  Py_ssize_t said = keywords ? PyTuple_GET_SIZE(keywords) : 0;
+  About about = {NULL, values, NULL};
+  if (said && said <= kMostValues && values_are_plain(about.values, said)) {
+    about.keys = keywords;
+  } else if (said) {
+    about.dict = collect_attributes("instant", about.values, keywords, -1);
+    if (about.dict == NULL) return NULL;
+  }
+  PyObject *result = put_point(name, about, 0, kKindInstant, category);
+  Py_XDECREF(about.dict);
+  return result;
+}
+
 static PyObject *core_instant(PyObject *Py_UNUSED(module), PyObject *const *arguments,
                               Py_ssize_t count, PyObject *keywords) {
   if (count != 1) {
@@ -44,18 +62,23 @@ static PyObject *core_instant(PyObject *Py_UNUSED(module), PyObject *const *argu
                  "instant() takes a name and keyword attributes (%zd values given)", count);
     return NULL;
   }
-  if (!check_name("instant", arguments[0])) return NULL;
-  Py_ssize_t said = keywords ? PyTuple_GET_SIZE(keywords) : 0;
-  About about = {NULL, arguments + count, NULL};
-  if (said && said <= kMostValues && values_are_plain(about.values, said)) {
-    about.keys = keywords;
-  } else if (said) {
-    about.dict = collect_attributes("instant", about.values, keywords, -1);
-    if (about.dict == NULL) return NULL;
+  return put_instant(arguments[0], 0, arguments + count, keywords);
+}
+
+static PyObject *core_source_instant(PyObject *Py_UNUSED(module), PyObject *const *arguments,
+                                     Py_ssize_t count, PyObject *keywords) {
+  long code = count == 2 ? PyLong_AsLong(arguments[1]) : 0;
+  if (count != 2 || (code == -1 && PyErr_Occurred())) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "source_instant() takes two values");
+    return NULL;
   }
-  PyObject *result = put_point(arguments[0], about, 0, kKindInstant);
-  Py_XDECREF(about.dict);
-  return result;
+  return put_instant(arguments[0], (uint8_t)code, arguments + count, keywords);
+}
+
+static PyObject *put_counter(PyObject *name, double value, uint8_t category) {
+  uint64_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return put_point(name, (About){NULL, NULL, NULL}, bits, kKindCounter, category);
 }
 
 static PyObject *core_counter(PyObject *Py_UNUSED(module), PyObject *const *arguments,
@@ -74,9 +97,15 @@ static PyObject *core_counter(PyObject *Py_UNUSED(module), PyObject *const *argu
     Py_XDECREF(python_call(kRefuseValue, PyTuple_Pack(2, arguments[0], arguments[1])));
     return NULL;
   }
-  uint64_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  return put_point(arguments[0], (About){NULL, NULL, NULL}, bits, kKindCounter);
+  return put_counter(arguments[0], value, 0);
+}
+
+static PyObject *core_source_counter(PyObject *Py_UNUSED(module), PyObject *arguments) {
+  PyObject *name;
+  double value;
+  unsigned char code;
+  if (!PyArg_ParseTuple(arguments, "Udb", &name, &value, &code)) return NULL;
+  return put_counter(name, value, code);
 }
 
 static PyObject *core_step(PyObject *Py_UNUSED(module), PyObject *arguments) {
@@ -153,7 +182,8 @@ static PyObject *core_use_counter(PyObject *Py_UNUSED(module), PyObject *allowed
 }
 
 static PyObject *core_calibrate(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing)) {
-  return PyFloat_FromDouble(span_calibrate());
+  SpanCosts costs = span_calibrate();
+  return Py_BuildValue("(dd)", costs.plain_ns, costs.with_value_ns);
 }
 
 static PyObject *core_stats(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing)) {
@@ -215,8 +245,13 @@ static PyMethodDef methods[] = {
      "step(window, number, start_ns, samples, request, /)\n--\n\n"
      "Record that a step of a window, or a request, ends now."},
     {"source_span", span_of_category, METH_VARARGS,
-     "source_span(name, category, attributes={}, /)\n--\n\n"
-     "A span that is not the user's; the category is a place in model.tables.CATEGORIES."},
+     "source_span(name, code, attributes={}, /)\n--\n\n"
+     "A span that is not the user's; the code is that of model.tables.record_code."},
+    {"source_instant", (PyCFunction)(void (*)(void))core_source_instant,
+     METH_FASTCALL | METH_KEYWORDS,
+     "source_instant(name, code, /, **attributes)\n--\n\nThe same for a point in time."},
+    {"source_counter", core_source_counter, METH_VARARGS,
+     "source_counter(name, value, code, /)\n--\n\nThe same for the value of a counter."},
     {"use_control", core_use_control, METH_VARARGS,
      "use_control(path, create)\n--\n\nMap a control page; None: one for forked children only."},
     {"start", core_start, METH_VARARGS,

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "clock.h"
 #include "holders.h"
@@ -77,7 +78,7 @@ static void source_end(StrobeSpan *span, int64_t sequence, uint32_t thread) {
   ring_close(ring, span->ring, span->slot);
 }
 
-static void source_memory(int64_t bytes, uint64_t address, int device) {
+static void source_memory(int64_t bytes, uint64_t address, int device, uint32_t source) {
   Ring *ring = recorder_ring();
   if (ring == NULL) return;
   Record record = {.start_ns = clock_quick_ns(&ring->quick),
@@ -86,10 +87,27 @@ static void source_memory(int64_t bytes, uint64_t address, int device) {
                    .attributes = (uint32_t)(address >> 32),
                    .lane = lane_without_gil(ring),
                    .kind = kKindMemory,
-                   .category = device >= 0,
+                   .category = (uint8_t)(source | (device >= 0)),
                    .window = (uint16_t)(device >= 0 ? device : 0)};
   ring_put(ring, &record);
   holders_change(ring, bytes, address, device < 0 ? -1 : device);
+}
+
+static _Thread_local Ring *ring_before_trial;
+
+static bool source_begin_trial(size_t records) {
+  Ring *ring = recorder_ring();
+  if (ring) lane_without_gil(ring);
+  Ring *scratch = ring && ring == recorder_ring() ? ring_scratch(ring, records) : NULL;
+  if (scratch == NULL) return false;
+  ring_before_trial = ring;
+  recorder_thread_ring = scratch;
+  return true;
+}
+
+static void source_end_trial(void) {
+  free(recorder_thread_ring);
+  recorder_thread_ring = ring_before_trial;
 }
 
 static const StrobeSource source_table = {
@@ -99,6 +117,9 @@ static const StrobeSource source_table = {
     .begin = source_begin,
     .end = source_end,
     .memory = source_memory,
+    .begin_trial = source_begin_trial,
+    .end_trial = source_end_trial,
+    .clock_ns = clock_ns,
 };
 
 PyObject *source_capsule(void) {

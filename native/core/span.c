@@ -360,10 +360,11 @@ PyTypeObject SpanType = {
     .tp_repr = span_repr,
 };
 
-// Makes, enters and leaves one span as `with strobe.span(name)` does.
-static bool run_once(PyObject *name) {
+// Makes, enters and leaves one span as `with strobe.span(*given)` does: a name, then a value for each
+// of the keywords.
+static bool run_once(PyObject *const *given, PyObject *keywords) {
   PyObject *nothing[] = {Py_None, Py_None, Py_None};
-  PyObject *span = span_vectorcall((PyObject *)&SpanType, &name, 1, NULL);
+  PyObject *span = span_vectorcall((PyObject *)&SpanType, given, 1, keywords);
   if (span == NULL) return false;
   PyObject *entered = span_call(span, NULL, 0, NULL);
   PyObject *left = entered ? span_call(span, nothing, 3, NULL) : NULL;
@@ -373,30 +374,44 @@ static bool run_once(PyObject *name) {
   return left != NULL;
 }
 
-double span_calibrate(void) {
-  enum { kBatches = 8, kSpans = 250 };
+enum { kBatches = 8, kSpans = 250 };
+
+// The least that one span took, negative if it cannot be recorded.
+static double time_spans(PyObject *const *given, PyObject *keywords) {
   double best_ns = -1;
-  Ring *ring = recorder_ring();
-  PyObject *name = PyUnicode_FromString("strobe calibration");
-  if (ring && name) lane_id(ring);
-  // The same code on a ring that nobody reads.
-  Ring *scratch =
-      ring && name && ring == recorder_ring() ? ring_scratch(ring, kBatches * kSpans) : NULL;
-  if (scratch) {
-    recorder_thread_ring = scratch;
-    bool running = true;
-    for (int batch = 0; running && batch < kBatches; batch++) {
-      uint64_t began_ns = clock_ns();
-      for (int i = 0; running && i < kSpans; i++) running = run_once(name);
-      double spent_ns = (double)(clock_ns() - began_ns) / kSpans;
-      if (best_ns < 0 || spent_ns < best_ns) best_ns = spent_ns;
+  for (int batch = 0; batch < kBatches; batch++) {
+    uint64_t began_ns = clock_ns();
+    for (int i = 0; i < kSpans; i++) {
+      if (!run_once(given, keywords)) return -1;
     }
-    recorder_thread_ring = ring;
-    free(scratch);
+    double spent_ns = (double)(clock_ns() - began_ns) / kSpans;
+    if (best_ns < 0 || spent_ns < best_ns) best_ns = spent_ns;
   }
-  Py_XDECREF(name);
-  if (PyErr_Occurred()) python_forget_error();
   return best_ns;
+}
+
+SpanCosts span_calibrate(void) {
+  SpanCosts costs = {-1, -1};
+  Ring *ring = recorder_ring();
+  PyObject *given[] = {PyUnicode_FromString("strobe calibration"), PyLong_FromLong(1 << 20)};
+  PyObject *keywords = Py_BuildValue("(s)", "value");
+  if (ring && given[0] && given[1] && keywords) {
+    lane_id(ring);
+    // The same code on a ring that nobody reads. A span with a value has two records.
+    Ring *scratch = ring == recorder_ring() ? ring_scratch(ring, 3 * kBatches * kSpans) : NULL;
+    if (scratch) {
+      recorder_thread_ring = scratch;
+      costs.plain_ns = time_spans(given, NULL);
+      costs.with_value_ns = time_spans(given, keywords);
+      recorder_thread_ring = ring;
+      free(scratch);
+    }
+  }
+  Py_XDECREF(keywords);
+  Py_XDECREF(given[1]);
+  Py_XDECREF(given[0]);
+  if (PyErr_Occurred()) python_forget_error();
+  return costs;
 }
 
 int span_prepare(void) {

@@ -128,9 +128,13 @@ PyObject *string_of_id(uint32_t serial, uint32_t id) {
 uint32_t attributes_id(Ring *ring, PyObject *attributes, bool *defined) {
   if (attributes == NULL) return 0;
   uint32_t serial = ring->serial;
+  uint64_t began_ns = clock_ns();
   PyObject *text = python_call(kEncodeAttributes, PyTuple_Pack(1, attributes));
   uint32_t id = text && recorder_owns(ring, serial) ? intern(ring, text, defined) : 0;
   if (id == 0) python_forget_error();
+  if (recorder_owns(ring, serial)) {
+    atomic_fetch_add_explicit(&ring->shared->own_ns, clock_ns() - began_ns, memory_order_relaxed);
+  }
   Py_XDECREF(text);
   return id;
 }

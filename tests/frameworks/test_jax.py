@@ -591,3 +591,29 @@ def test_wrong_seconds_are_told_and_the_program_runs(program: Program) -> None:
 
     assert program.printed == "done\n"
     assert "STROBE_JAX_SECONDS='soon': must be a number of seconds" in program.said
+
+
+def test_each_source_of_a_program_counts_its_own_rows(program: Program) -> None:
+    program.run(
+        TRAINING
+        + """
+        step()
+        with strobe.Profiler(output=OUT, with_stack=True) as profiler:
+            for number in range(3):
+                with strobe.span("train", number=number):
+                    step()
+                profiler.step()
+        """.replace("\n    ", "\n"),
+        **NO_WARNINGS,
+    )
+
+    recording = program.open()
+    found = {row["source"]: row for row in recording.completeness().to_dicts()}
+    kinds = dict(recording.spans().collect()["category"].cast(pl.String).value_counts().rows())
+    of_jax = sum(count for kind, count in kinds.items() if kind not in ("user", "python"))
+    assert found["spans"]["collected"] == 3 + 3  # spans and steps
+    assert found["python_calls"]["collected"] == kinds["python"]
+    counters = recording.counters().collect()["name"].str.starts_with("process ")
+    assert found["jax"]["collected"] == of_jax + (~counters).sum() > 0
+    assert found["host"]["collected"] == counters.sum() > 0
+    assert found["jax"]["once_ns"] > 0

@@ -18,9 +18,9 @@ import polars as pl
 import pytest
 
 import strobe
+from drawing import steps_of
 from programs import Program, count
 from strobe.analysis.phase_times import phase_times
-from strobe.assemble.derived_steps import derived_steps
 from strobe.model import check
 
 pytestmark = pytest.mark.torch
@@ -685,7 +685,7 @@ def test_phases_of_a_loop_with_accumulated_gradients(tmp_path: Path) -> None:
     assert set(waits["phase"]) == {"data_loading"}
     times = check_sums(recording, recording.steps().collect())
     assert times.filter(pl.col("total_ns") > 0)["phase"].n_unique() == 6
-    derived = derived_steps(recording.spans().collect())
+    derived = steps_of(recording.spans().collect())
     assert derived.height == 2
     check_sums(recording, derived)
 
@@ -708,7 +708,7 @@ def test_phases_of_two_models_with_two_optimizers(tmp_path: Path) -> None:
 
     assert phases_of(recording, "aten::addmm") == ["forward"] * 12
     assert set(phases_of(recording, "AddmmBackward0")) == {"backward"}
-    derived = derived_steps(recording.spans().collect())
+    derived = steps_of(recording.spans().collect())
     check_sums(recording, derived)
 
 

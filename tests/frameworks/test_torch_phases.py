@@ -13,9 +13,8 @@ from typing import Any
 import polars as pl
 import pytest
 
+from drawing import phases_of, steps_of
 from strobe.analysis.phase_times import phase_times
-from strobe.assemble.derived_steps import derived_steps
-from strobe.assemble.phases import phases
 from strobe.model.ancestors import innermost, is_inside
 from strobe.model.nesting import nest
 
@@ -222,7 +221,7 @@ LOOPS = {
 @pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.__name__)
 def test_the_events_tell_the_phases(loop: Callable[[], None]) -> None:
     spans, pairs = recorded(loop)
-    spans = spans.with_columns(phase=phases(spans, pairs).cast(pl.String))
+    spans = spans.with_columns(phase=pl.Series(phases_of(spans, pairs), dtype=pl.String))
 
     parent = spans["parent"].fill_null(-1).to_numpy()
     truths = spans["name"].str.starts_with(TRUTH).to_numpy()
@@ -239,7 +238,7 @@ def test_the_events_tell_the_phases(loop: Callable[[], None]) -> None:
     assert compared.filter(pl.col("phase") != pl.col("truth")).is_empty()
     assert compared["phase"].null_count() == 0
     kind, number = LOOPS[loop]
-    steps = derived_steps(spans)
+    steps = steps_of(spans)
     assert steps["kind"].to_list() == [kind] * number
     times = phase_times(spans, steps)
     assert times["total_ns"].sum() == steps["dur_ns"].sum()

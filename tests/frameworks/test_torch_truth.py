@@ -238,3 +238,41 @@ def memory_of(recording: strobe.Recording) -> list[tuple[int, str | None]]:
             found.append((size, None if span is None else names[span]))
         (held.add if size > 0 else held.discard)(address)
     return found
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_each_source_of_a_program_counts_its_own_rows(tmp_path: Path, path: str) -> None:
+    program = Program("c", tmp_path)
+    program.run(
+        """
+        import torch
+
+        model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        options = dict(profile_memory=True, with_modules=True, with_stack=True)
+        with strobe.Profiler(output=OUT, **options) as profiler:
+            for number in range(3):
+                with strobe.span("train", number=number):
+                    model(torch.ones(4, 8)).sum().backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+                strobe.counter("loss", 1.0)
+                profiler.step()
+        """,
+        env={"STROBE_TORCH": path, "TORCH_CPP_LOG_LEVEL": "ERROR"},
+    )
+
+    recording = program.open()
+    found = {row["source"]: row for row in recording.completeness().to_dicts()}
+    kinds = dict(recording.spans().collect()["category"].cast(pl.String).value_counts().rows())
+    blocks = recording.allocations().collect().height - 4  # the weights were there before
+    of_torch = sum(kinds.get(each, 0) for each in ("operator", "backward", "annotation", "module"))
+    counters = recording.counters().collect()
+    assert kinds["user"] == 3
+    assert found["spans"]["collected"] == 3 + 3 + 3  # spans, counters, steps
+    assert found["torch"]["collected"] == of_torch + blocks
+    assert found["python_calls"]["collected"] == kinds["python"]
+    assert found["host"]["collected"] == counters.height - 3
+    assert {name: row["once_ns"] > 0 for name, row in found.items()} == dict.fromkeys(found, True)
+    # What Kineto costs, nobody can tell.
+    assert (found["torch"]["own_ns"] is None) == (path == "kineto")

@@ -16,10 +16,10 @@ from typing import Any
 import typer
 
 from strobe._version import __version__
-from strobe.cli._waiting import waiting
 from strobe.errors import CaptureError, CommandError, StrobeError
 from strobe.record import recorder
 from strobe.reports.numbers import format_ns
+from strobe.reports.waiting import waiting
 from strobe.store import places
 from strobe.store.layout import FORMAT_VERSION
 
@@ -129,7 +129,7 @@ def _try_recording() -> dict[str, Any]:
         profiler = Profiler(output=folder, name="doctor")
         try:
             with profiler, recorder.span("doctor"):
-                cost_ns = recorder.core.calibrate()
+                cost_ns, _ = recorder.core.calibrate()
                 in_files = recorder.core.stats()["anonymous_rings"] == 0
             found = profiler.recording.operators()["name"].to_list()
             # The finalizer may come for it while its folder is deleted.

@@ -17,6 +17,7 @@ from strobe.assemble.tables import First, Progress, assemble
 from strobe.finalize.foreign import Foreign, Report, read_foreign
 from strobe.finalize.log_trace import read_log
 from strobe.model.arrays import Int64
+from strobe.model.tables import SOURCES
 from strobe.model.trace import (
     UNFINISHED,
     Clock,
@@ -28,11 +29,12 @@ from strobe.model.trace import (
     combine,
     concatenate,
 )
-from strobe.store import files
+from strobe.store import files, rounds
 from strobe.store import log as chunk_log
 from strobe.store.log import ProcessLog
 from strobe.store.manifest import IMPORTED, Manifest
 from strobe.store.references import LOG, Logs
+from strobe.store.spill import Spill
 
 _FACTS_OF_SOURCES = ("version", "devices", "memory")
 """Facts reported by sources that become metadata of the recording."""
@@ -50,8 +52,9 @@ def build(
     Returns False if a log or a ring is missing, else True.
     """
     progress("reading", 0.0)
-    recorded = read_recording(logs, manifest)
-    assemble(recorded.trace, into, progress, first)
+    spill = Spill(into)
+    recorded = read_recording(logs, manifest, spill)
+    assemble(recorded.trace, into, progress, first, spill, rows=recorded.records)
     return recorded.is_complete
 
 
@@ -60,17 +63,19 @@ class Recorded:
     """What a recording's logs hold."""
 
     trace: Trace
+    records: int
+    """How many records the logs hold: about as many as there will be rows."""
     is_complete: bool
     """Whether nothing is missing that may be found again."""
 
 
-def read_recording(logs: Logs, manifest: Manifest) -> Recorded:
+def read_recording(logs: Logs, manifest: Manifest, spill: Spill) -> Recorded:
     """Return a recording's own records and frameworks' traces, on the monotonic clock."""
     processes = [process for directory in logs.found for process in chunk_log.read(directory)]
     missing = [*logs.missing, *(each for process in processes for each in process.missing)]
     if not processes and not missing and manifest.recorder != IMPORTED:
         missing.append("the log is missing: its folder is empty")
-    own, nameless, without_attributes = read_log(processes, manifest)
+    own, nameless, without_attributes = read_log(processes, manifest, spill)
     prefix = _prefix(manifest)
     of_process = [each.prefix for each in processes if prefix in each.prefix]
     foreign = read_foreign(logs.found, manifest, of_process[0] if of_process else prefix)
@@ -103,7 +108,8 @@ def read_recording(logs: Logs, manifest: Manifest) -> Recorded:
     )
     # Names that are lost although all of them were written may be found again.
     may_be_found = bool(nameless) and not manifest.stats.get("lost_definitions")
-    return Recorded(trace, is_complete=not missing and not may_be_found)
+    records = sum(len(each) for process in processes for each in process.records)
+    return Recorded(trace, records, is_complete=not missing and not may_be_found)
 
 
 def _prefix(manifest: Manifest) -> str:
@@ -241,26 +247,43 @@ class _Problems:
 def _sources(
     manifest: Manifest, processes: Sequence[ProcessLog], foreign: Foreign, problems: _Problems
 ) -> list[Source]:
-    own_ns = sum(process.own_ns for process in processes) + manifest.stats.get("start_stop_ns", 0)
     is_known = bool(problems.dropped) or not problems.uncounted
+    dropped = problems.dropped if is_known else None
+    in_rings = [name for name, report in manifest.sources.items() if report["source_class"] == "A"]
+    loss = f"the lost records are of any of these sources: {', '.join(['spans', *in_rings])}"
+    once_ns = manifest.stats.get("start_stop_ns")
+    if once_ns is not None:
+        once_ns += sum(process.once_ns for process in processes)
     spans = Source(
         name="spans",
         source_class="A",
-        rows="all",
-        dropped=problems.dropped if is_known else None,
-        own_ns=own_ns,
-        own_ns_per_row=manifest.span_cost_ns,
+        rows="own",
+        dropped=dropped,
+        loss_is_shared=bool(in_rings),
+        own_ns=sum(process.own_ns for process in processes),
+        costs_ns=manifest.costs_ns or {"user": manifest.span_cost_ns},
+        once_ns=once_ns,
         drain_ns=sum(process.drain_ns for process in processes),
         clock_residual_ns=_residual_ns(manifest),
-        notes=[*problems.missing, *_notes(manifest, processes, problems)],
+        notes=[
+            *problems.missing,
+            *_notes(manifest, processes, problems),
+            *([loss] if dropped and in_rings else []),
+        ],
     )
     sources = [
-        _framework_source(name, report, foreign.reports.get(name, Report()))
+        _framework_source(name, report, foreign.reports.get(name, Report()), manifest, dropped)
         for name, report in manifest.sources.items()
     ]
     # A program that was killed leaves no report of its own.
     unreported = [
-        Source(name=name, source_class="B", notes=report.notes, skipped=report.skipped)
+        Source(
+            name=name,
+            source_class="B",
+            rows="own" if name in SOURCES else None,
+            notes=report.notes,
+            skipped=report.skipped,
+        )
         for name, report in foreign.reports.items()
         if name not in manifest.sources
     ]
@@ -271,13 +294,23 @@ def _sources(
     return [spans, *sources, *unreported, *unanswered]
 
 
-def _framework_source(name: str, recorded: Mapping[str, Any], read: Report) -> Source:
-    """Join what a source reported while it recorded with how its traces could be read."""
+def _framework_source(
+    name: str, recorded: Mapping[str, Any], read: Report, manifest: Manifest, lost: int | None
+) -> Source:
+    """Join what a source reported while it recorded with how its traces could be read.
+
+    `lost`: records of any source that are missing from the rings.
+    """
+    hook_ns = manifest.costs_ns.get("hook", 0.0)
+    hooks = {kind: cost_ns + hook_ns for kind, cost_ns in manifest.costs_ns.items()}
     return Source(
         name=name,
         source_class=recorded["source_class"],
-        rows="calls" if name == "python_calls" else "framework",
-        collected=recorded["facts"].get("collected"),
+        rows="own" if name in SOURCES else None,
+        dropped=0 if lost == 0 and recorded["source_class"] == "A" else None,
+        own_ns=recorded.get("own_ns"),
+        costs_ns={**hooks, "attributes": 0.0, **(recorded.get("costs_ns") or {})},
+        once_ns=recorded.get("once_ns"),
         drain_ns=recorded["facts"].get("own_cpu_ns"),
         clock_residual_ns=read.residual_ns,
         notes=[_way(recorded), *read.notes],
@@ -312,22 +345,42 @@ def _residual_ns(manifest: Manifest) -> int | None:
     return manifest.stop.wall_ns - manifest.start.wall_ns - monotonic_ns
 
 
-def _failure(number: int) -> str:
-    return "max_bytes is reached" if number == errno.EDQUOT else os.strerror(number)
+def _failures(manifest: Manifest, processes: Sequence[ProcessLog]) -> Iterable[str]:
+    """Yield a sentence for each reason why processes could not write."""
+    failed: dict[str, list[Any]] = {}
+    for process in processes:
+        if process.failed_errno:
+            reason = _failure(process.failed_errno, manifest)
+            failed.setdefault(reason, []).append(process.process.get("pid"))
+    if manifest.stats.get("failed_errno") and not failed:
+        failed[os.strerror(manifest.stats["failed_errno"])] = [manifest.pid]
+    for reason, pids in failed.items():
+        who = "process" if len(pids) == 1 else "processes"
+        yield f"{who} {', '.join(map(str, pids))} could not write ({reason})"
+
+
+def _failure(number: int, manifest: Manifest) -> str:
+    """Return the reason: rings have EDQUOT for the bound, unless it is the disk's own error."""
+    if number != errno.EDQUOT or manifest.stats.get("failed_errno") == errno.EDQUOT:
+        return os.strerror(number)
+    bound = manifest.stats.get("max_bytes")
+    return f"max_bytes={bound} is reached" if bound else "max_bytes is reached"
 
 
 def _notes(manifest: Manifest, processes: Sequence[ProcessLog], problems: _Problems) -> list[str]:
     notes = []
     if not problems.end_is_known:
         notes.append("the program ended without stop(): the recording ends with its last record")
+    deleted = manifest.metadata.get(rounds.DELETED_ROUNDS)
+    if deleted:
+        notes.append(
+            f"{deleted} earlier rounds of this program were deleted, "
+            f"{manifest.metadata.get(rounds.DELETED_BYTES)} bytes in all "
+            f"(max_total_bytes={manifest.metadata.get(rounds.MAX_TOTAL_BYTES)} is reached)"
+        )
+    notes += _failures(manifest, processes)
     for process in processes:
-        if process.failed_errno:
-            reason = _failure(process.failed_errno)
-            notes.append(f"process {process.process.get('pid')} could not write ({reason})")
         notes += process.faults
-    if manifest.stats.get("failed_errno") and not any(p.failed_errno for p in processes):
-        reason = _failure(manifest.stats["failed_errno"])
-        notes.append(f"process {manifest.pid} could not write ({reason})")
     if problems.unread_tensors:
         notes.append(
             f"{problems.unread_tensors} tensors that existed at the start failed to say how much "

@@ -105,7 +105,8 @@ def _read_one(
         return _Outcome(facts["source"], Report(notes=[note]))
     notes = [*facts["notes"], *trace.notes]
     report = Report(residual_ns=residual_ns, notes=notes, skipped=trace.skipped)
-    return _Outcome(facts["source"], report, _adopt(aligned, manifest, process))
+    own = _adopt(aligned, manifest, process).of_source(facts["source"])
+    return _Outcome(facts["source"], report, own)
 
 
 def _read(reader: str, path: Path) -> Trace:

@@ -60,6 +60,25 @@ CATEGORIES = (
 )
 """What a span is; its place here is the number that records carry."""
 
+SOURCES = (
+    "spans",  # the program's own: strobe.span, instant, counter, watch, step
+    "torch",
+    "jax",
+    "paddle",
+    "mindspore",
+    "host",
+    "python_calls",
+)
+"""Who records a row; its place here is the number that records carry."""
+CATEGORY_BITS = 4
+"""Of the byte that a record has for both: its category in the low ones, its source above them."""
+
+
+def record_code(category: str, source: str) -> int:
+    """Return the byte that records of this category and source carry."""
+    return CATEGORIES.index(category) | SOURCES.index(source) << CATEGORY_BITS
+
+
 PHASES = ("data_loading", "forward", "backward", "optimizer", "zero_grad", "other")
 
 SPANS = _table(
@@ -139,7 +158,8 @@ INSTANTS = _table(
 
 COUNTERS = _table(
     "counters",
-    "One row per strobe.counter.",
+    "One row per value of strobe.counter, or of a counter of strobe's own: each process has "
+    "`process resident bytes`, `process peak resident bytes` and `process threads`.",
     name=("string", "name, as given"),
     start_ns=("int64", "when"),
     value=("float64", "the value from then on"),
@@ -188,10 +208,14 @@ MEMORY_LINES = _table(
         "`start`, `peak` as far as it was seen, `look` now and then, `stop`, or `out of memory`",
     ),
     start_ns=("int64", "when that was"),
-    file=("string", "path of the source, null for all further lines together"),
+    file=(
+        "string",
+        "path of the source, null for all further lines together: for all lines if to read them "
+        "at that moment would have taken too long",
+    ),
     line=("int64", "its line, null for all further lines together"),
     bytes=("int64", "held"),
-    blocks=("int64", "in how many blocks"),
+    blocks=("int64", "in how many blocks, null where the lines were not read"),
     held_bytes=("int64", "by all lines at that moment"),
     peak_bytes=("int64", "the most that all lines had held until then"),
     pid=("int64", "process"),
@@ -290,7 +314,16 @@ COMPLETENESS = _table(
     collected=("int64", "records that are in the tables"),
     dropped=("int64", "records that could not be written or are lost; null if nobody counted them"),
     unfinished=("int64", "spans that had not ended when the recording did"),
-    own_ns=("int64", "estimate of the time the profiler took in the program's threads"),
+    own_ns=(
+        "int64",
+        "estimate of the time that recording these rows took in the program's threads, without "
+        "once_ns; null if unknown",
+    ),
+    once_ns=(
+        "int64",
+        "wall time that starting and stopping took in the program's threads: patches, imports, "
+        "building, a ring for each thread; null if unknown",
+    ),
     drain_ns=("int64", "time the profiler's own thread took beside the program"),
     clock_residual_ns=("int64", "how far wall and monotonic clock drifted apart, null if unknown"),
     note=("string", "what else limits the figures, null for nothing"),

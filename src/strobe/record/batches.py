@@ -16,6 +16,7 @@ def arrived(
     loader: str,
     since_ns: int,
     *,
+    code: int,
     number: int | None = None,
     producer: tuple[int, int] | None = None,
     **facts: Any,
@@ -23,6 +24,7 @@ def arrived(
     """A batch has come, which was asked for at `since_ns` of the recorder's clock.
 
     Arguments:
+        code: model.tables.record_code of the source that tells of it.
         number: its place in this pass over the loader, from 0.
         producer: process and key of who tells of it by fetched(), with this number; None for what
             was fetched in this thread meanwhile.
@@ -33,10 +35,12 @@ def arrived(
         told["number"] = number
     if producer is not None:
         told["producer"], told["key"] = producer
-    recorder.core.instant(BATCH, loader=loader, since_ns=since_ns, automatic=1, **told)
+    recorder.core.source_instant(BATCH, code, loader=loader, since_ns=since_ns, automatic=1, **told)
 
 
-def fetched(since_ns: int, *, key: int = 0, number: int | None = None, **facts: Any) -> None:
+def fetched(
+    since_ns: int, *, code: int, key: int = 0, number: int | None = None, **facts: Any
+) -> None:
     """A batch has been fetched since `since_ns`: who takes it tells by arrived().
 
     `facts`: worker, samples, collate_ns, cpu_ns (the processor time that it took).
@@ -44,4 +48,4 @@ def fetched(since_ns: int, *, key: int = 0, number: int | None = None, **facts: 
     told = {name: value for name, value in facts.items() if value is not None}
     if number is not None:
         told["number"] = number
-    recorder.core.instant(FETCH, since_ns=since_ns, key=key, **told)
+    recorder.core.source_instant(FETCH, code, since_ns=since_ns, key=key, **told)

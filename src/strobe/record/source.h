@@ -3,12 +3,13 @@
 // recorder. strobe.record._core hands the table out as a capsule. C and C++; needs nothing of ours.
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define STROBE_SOURCE_CAPSULE "strobe.record._core.source"
 
-enum { STROBE_SOURCE_VERSION = 2 };
+enum { STROBE_SOURCE_VERSION = 3 };
 
 // Places in strobe.model.tables.CATEGORIES.
 enum {
@@ -17,6 +18,9 @@ enum {
   STROBE_ANNOTATION = 3,
   STROBE_COMMUNICATION = 6,
 };
+
+// Places in strobe.model.tables.SOURCES, as a record's category has them besides.
+enum { STROBE_TORCH = 1 << 4 };
 
 // Where the calling thread records now. `serial` tells whose numbers texts have: those of the log
 // that is being written.
@@ -51,5 +55,10 @@ typedef struct {
   // of the thread whose forward operator has this sequence number.
   void (*end)(StrobeSpan *span, int64_t sequence, uint32_t thread);
   // `bytes` were allocated at an address, or freed where negative; device -1: the host.
-  void (*memory)(int64_t bytes, uint64_t address, int device);
+  void (*memory)(int64_t bytes, uint64_t address, int device, uint32_t source);
+  // To measure what recording costs: until end_trial(), at most so many records of this thread go
+  // nowhere. Runs no Python code, and none may run in between. False if that is impossible now.
+  bool (*begin_trial)(size_t records);
+  void (*end_trial)(void);
+  uint64_t (*clock_ns)(void);
 } StrobeSource;

@@ -85,6 +85,13 @@ class Report:
     """What was asked for and could not be had: option to reason."""
     facts: dict[str, Any] = field(default_factory=dict)
     """What the finalizer must know."""
+    own_ns: int | None = None
+    """What recording took in the program's threads besides `costs_ns`; None if it is unknown what
+    it took."""
+    costs_ns: dict[str, float] = field(default_factory=dict)
+    """What recording one row took there, by kind: see strobe.model.trace.Source."""
+    once_ns: int = 0
+    """What starting and stopping took there; sources.active fills it in."""
 
 
 def announce_trace(

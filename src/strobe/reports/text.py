@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -216,20 +216,31 @@ def peaks_line(peaks: pl.DataFrame) -> str:
 
 def completeness_line(completeness: Mapping[str, Any]) -> str:
     """Return one line that says what is missing and what the profiler cost."""
-    if completeness["collected"] is None:
-        return f"{completeness['source']}: {completeness['note']}"
-    if completeness["asked"] is None:
-        rows = format_count(completeness["collected"])
-        return f"{completeness['source']}: {rows} records, {completeness['note']}"
-    line = (
-        f"{format_count(completeness['collected'])} of {format_count(completeness['asked'])} "
-        f"records, {format_count(completeness['dropped'])} dropped, "
-        f"{format_count(completeness['unfinished'])} unfinished; "
-        f"profiler's own time about {format_ns(completeness['own_ns'])} in the program's threads"
-    )
-    if completeness["drain_ns"]:
-        line += f", {format_ns(completeness['drain_ns'])} beside them"
-    return line + (f"; {completeness['note']}" if completeness["note"] else "")
+    source, collected = completeness["source"], completeness["collected"]
+    if collected is None:
+        return f"{source}: {completeness['note']}"
+    asked, dropped = completeness["asked"], completeness["dropped"]
+    of_all = "" if asked is None else f" of {format_count(asked)}"
+    parts = [f"{source}: {format_count(collected)}{of_all} records"]
+    if dropped is not None:
+        parts[0] += f", {format_count(dropped)} dropped"
+    if completeness["unfinished"] is not None:
+        parts[0] += f", {format_count(completeness['unfinished'])} unfinished"
+    return "; ".join([*parts, *_own_time(completeness), *filter(None, [completeness["note"]])])
+
+
+def _own_time(completeness: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a source cost the program, and what is unknown of it."""
+    own_ns, once_ns = completeness["own_ns"], completeness["once_ns"]
+    if own_ns is not None:
+        line = f"own time about {format_ns(own_ns)} in the program's threads"
+        if completeness["drain_ns"]:
+            line += f", {format_ns(completeness['drain_ns'])} beside them"
+        yield line
+    elif once_ns is not None:
+        yield "own time unknown"
+    if once_ns is not None:
+        yield f"start and stop took {format_ns(once_ns)}"
 
 
 def facts_table(title: str, facts: Mapping[str, Any]) -> Table:

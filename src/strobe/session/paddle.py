@@ -11,7 +11,7 @@ from strobe.errors import FormatError
 from strobe.model.attributes import PHASE, TYPE
 from strobe.model.paddle import SortedKeys
 from strobe.model.paddle import TracerEventType as Type
-from strobe.model.tables import CATEGORIES
+from strobe.model.tables import record_code
 from strobe.record import recorder
 from strobe.record.messages import show
 from strobe.record.schedule import as_int
@@ -59,7 +59,7 @@ def event_span(name: str, kind: Type) -> Any:
     """Return a span that is recorded as an event of this type."""
     if kind is Type.PythonUserDefined:
         return recorder.span(name)
-    category = CATEGORIES.index(_CATEGORY.get(kind, "annotation"))
+    category = record_code(_CATEGORY.get(kind, "annotation"), "spans")
     attributes = {TYPE: kind.name}
     if kind in _PHASE:
         attributes[PHASE] = _PHASE[kind]

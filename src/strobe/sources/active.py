@@ -13,6 +13,8 @@ import operator
 import os
 import sys
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.machinery import ModuleSpec
@@ -52,6 +54,8 @@ class _Process:
     windows: dict[str, Wants] = field(default_factory=dict)
     log: Path | None = None
     on_step: list[Callable[[], None]] = field(default_factory=list)
+    once_ns: Counter[str] = field(default_factory=Counter)
+    """What starting and stopping each source has taken since a window last ended."""
     error: Exception | None = None
 
 
@@ -118,9 +122,10 @@ def close_window(window: str) -> dict[str, Report]:
         remaining = _union() if _process.windows else None
         reports = {}
         for source in _process.attached.values():
-            report = _try(source.name, functools.partial(source.close, log, remaining))
+            report = _timed(source.name, functools.partial(source.close, log, remaining))
             if report is not None:
-                reports[source.name] = report
+                once_ns = _process.once_ns.pop(source.name)
+                reports[source.name] = replace(report, once_ns=once_ns)
         for name, reason in _process.failed.items():
             failed = Report(source_class="A", path="none", reason=f"it failed: {reason}")
             report = reports.setdefault(name, failed)
@@ -225,10 +230,10 @@ def _attach(framework: str) -> None:
     if framework in _process.attached or framework in _process.failed:
         return
     module = SOURCES[framework] if framework in SOURCES else OWN_SOURCES[framework][0]
-    source = _try(framework, lambda: importlib.import_module(module).source)
+    source = _timed(framework, lambda: importlib.import_module(module).source)
     if source is None:
         return
-    _try(framework, source.attach)
+    _timed(framework, source.attach)
     if framework in _process.failed:
         _try(framework, source.detach)  # what it had patched before it failed
         return
@@ -240,7 +245,15 @@ def _attach(framework: str) -> None:
 def _open(source: Source) -> None:
     log = _process.log
     if log is not None:
-        _try(source.name, functools.partial(source.open, _union(), log))
+        _timed(source.name, functools.partial(source.open, _union(), log))
+
+
+def _timed(name: str, action: Callable[[], Any]) -> Any:
+    began_ns = time.perf_counter_ns()
+    try:
+        return _try(name, action)
+    finally:
+        _process.once_ns[name] += time.perf_counter_ns() - began_ns
 
 
 def _try(name: str, action: Callable[[], Any]) -> Any:

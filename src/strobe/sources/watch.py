@@ -9,14 +9,14 @@ from typing import Any, Generic, TypeVar
 
 from strobe.errors import UsageError
 from strobe.model.marks import BATCH
-from strobe.model.tables import CATEGORIES
+from strobe.model.tables import record_code
 from strobe.record import recorder
 from strobe.record.messages import show
 
 _Batch = TypeVar("_Batch")
 Samples = int | Callable[[Any], int] | None
 
-_DATA_LOADING = CATEGORIES.index("data_loading")
+_DATA_LOADING = record_code("data_loading", "spans")
 _PHASE = {"phase": "data_loading"}
 _MOST_MARKS = 1000
 

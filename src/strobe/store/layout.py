@@ -72,6 +72,7 @@ DROPPED_OFFSET = 192
 OWN_NS_OFFSET = 200
 DRAIN_NS_OFFSET = 208
 FAILED_ERRNO_OFFSET = 216
+ONCE_NS_OFFSET = 224
 
 # The control page: magic, version, generation at 8, clock, bounds and id, the directory from 64.
 CONTROL_HEAD = struct.Struct("<III")

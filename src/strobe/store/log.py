@@ -59,6 +59,7 @@ class ProcessLog:
     open: list[Records] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     own_ns: int = 0
+    once_ns: int = 0
     drain_ns: int = 0
     failed_errno: int = 0
     faults: list[str] = field(default_factory=list)
@@ -84,6 +85,7 @@ class _Ring:
     open: Records
     dropped: int
     own_ns: int
+    once_ns: int
     drain_ns: int
     failed_errno: int
 
@@ -127,6 +129,7 @@ def _read_process(
         _take_once([*parts, (ring.tail, ring.records)], ring.head, log)
         log.open.append(ring.open)
         log.own_ns += ring.own_ns
+        log.once_ns += ring.once_ns
         log.drain_ns += ring.drain_ns
         log.failed_errno = log.failed_errno or ring.failed_errno
     known = {ring.number for ring in found}
@@ -258,6 +261,7 @@ def _read_ring(path: Path, log: ProcessLog) -> _Ring | None:
             open=open_slots[open_slots["start_ns"] != 0],
             dropped=_word(view, layout.DROPPED_OFFSET),
             own_ns=_word(view, layout.OWN_NS_OFFSET),
+            once_ns=_word(view, layout.ONCE_NS_OFFSET),
             drain_ns=_word(view, layout.DRAIN_NS_OFFSET),
             failed_errno=_word(view, layout.FAILED_ERRNO_OFFSET),
         )

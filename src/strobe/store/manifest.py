@@ -24,6 +24,11 @@ FILE_NAME = "strobe.json"
 _ID = re.compile(r"[0-9a-f]{16}")
 _MOST_NS = 1 << 62
 _REPORT_TEXTS = ("source_class", "path", "reason")
+_REPORT_TIMES = {
+    "own_ns": int | None,
+    "once_ns": int | None,
+    "costs_ns": dict[str, float] | None,
+}
 IMPORTED = "none"
 """The recorder of what another tool's file was made into."""
 
@@ -73,6 +78,8 @@ class Manifest:
     missing: dict[str, str] = field(default_factory=dict)
     exports: list[dict[str, Any]] = field(default_factory=list)
     span_cost_ns: float = 0.0
+    costs_ns: dict[str, float] = field(default_factory=dict)
+    """What recording one row took, by kind: see strobe.record.costs."""
     stats: dict[str, int] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)
     wants: dict[str, Any] = field(default_factory=dict)
@@ -82,9 +89,9 @@ class Manifest:
     threads: dict[str, str] = field(default_factory=dict)
     """Python's names of the threads that ran at the stop, by their numbers."""
 
-    def stopped(self, stop: Anchor, *, own_ns: int, stats: dict[str, int]) -> Manifest:
+    def stopped(self, stop: Anchor, *, once_ns: int, stats: dict[str, int]) -> Manifest:
         """Return the manifest of the recording once it has stopped."""
-        return replace(self, stop=stop, stats={**stats, "start_stop_ns": own_ns})
+        return replace(self, stop=stop, stats={**stats, "start_stop_ns": once_ns})
 
 
 def process_start(pid: int) -> int | None:
@@ -99,6 +106,13 @@ def process_start(pid: int) -> int | None:
         return None
 
 
+@cache
+def own_start(pid: int) -> int:
+    """Return the clock tick at which this process, whose number is `pid`, started; 0 if unknown."""
+    return process_start(pid) or 0
+
+
+@cache
 def boot_id() -> str:
     """Return what tells one boot of this host from another, "" where the system does not say."""
     try:
@@ -114,7 +128,7 @@ def is_id(text: str) -> bool:
 
 def new_id() -> str:
     """Return an id that no other recording has."""
-    return os.urandom(8).hex()
+    return files.random_bytes(8).hex()
 
 
 def is_alive(pid: int, start: int, host: str, boot: str) -> bool | None:
@@ -132,12 +146,12 @@ def is_alive(pid: int, start: int, host: str, boot: str) -> bool | None:
     return True
 
 
-def write(recording: Path, manifest: Manifest) -> None:
+def write(recording: Path, manifest: Manifest, calls: files.Calls | None = None) -> None:
     """Write the manifest so that a reader sees the old one or the new one, whole."""
     path = recording / FILE_NAME
     content = (json.dumps(asdict(manifest), indent=1) + "\n").encode()
     try:
-        files.write_whole(path, content)
+        files.write_whole(path, content, calls)
     except OSError:
         if not files.is_regular(path):
             raise
@@ -202,6 +216,9 @@ def _check(path: Path, declared: Field[Any], value: Any) -> None:
         if not texts or not isinstance(report.get("facts"), dict):
             reason = f"a report must have {', '.join(_REPORT_TEXTS)} and facts"
             raise FormatError(path, name, reason)
+        for each, declared_type in _REPORT_TIMES.items():
+            if not _fits(report.get(each), declared_type):
+                raise FormatError(path, f"{name}.{each}", f"{report[each]!r:.80} is not a time")
 
 
 @cache

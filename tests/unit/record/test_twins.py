@@ -62,7 +62,8 @@ def without_times(directory: Path) -> list[Any]:
         lanes: dict[int, list[Any]] = {number: [] for number in log.lanes}
         for event in log.events:
             value = event.value if event.kind == "counter" else None
-            lanes[event.lane].append((event.kind, event.name, event.attributes, value))
+            what = (event.kind, event.category, event.name)
+            lanes[event.lane].append((*what, event.attributes, value))
         content = Counter(
             (
                 log.lanes[number]["thread"],
@@ -202,13 +203,20 @@ PROGRAMS = {
         except KeyError:
             print("passed on")
         """,
+    "of sources": """
+        with recorder.source_span("wait", 0x15):
+            recorder.source_counter("queue", 3, 0x10)
+        recorder.source_instant("batch", 0x30, number=1, loader="train")
+        recorder.source_instant("batch", 0x30, facts=[1])
+        recorder.source_instant("plain", 0x30)
+        """,
     "the object": """
         one = span("one", k=[1])
         print(repr(one), repr(span("plain")), one.name, one.attributes, span(k=1, name="key"))
         one.attributes["k"] = 2
         print(one.attributes, span("a", name="b").attributes, one.begin() is one, one.end())
         print(pickle.loads(pickle.dumps(one)), copy.deepcopy(one), type(copy.copy(one)) is span)
-        print(recorder.directory(), recorder.calibrate() > 0)
+        print(recorder.directory(), min(recorder.calibrate()) > 0)
         print(recorder.FORMAT_VERSION, sorted(recorder.stats()), recorder.clock_ns() > 0)
         """,
     "wrong use": """

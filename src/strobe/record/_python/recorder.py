@@ -14,7 +14,7 @@ from typing import Final
 
 from strobe.record._python.files import forget_error, forgotten_errors
 from strobe.record._python.log import Log
-from strobe.record._python.ring import DRAIN_NS, DROPPED, HEAD, OWN_NS, Ring
+from strobe.record._python.ring import DRAIN_NS, DROPPED, HEAD, ONCE_NS, OWN_NS, Ring
 from strobe.store import layout
 
 GENERATION: Final = layout.GENERATION_OFFSET // 4  # as a word of the control page
@@ -112,7 +112,7 @@ class Recorder:
             ring.generation = generation
             thread.tenancy = Tenancy(ring)
             thread.ring = ring
-            ring.words[OWN_NS] += monotonic_ns() - began_ns
+            ring.words[ONCE_NS] += monotonic_ns() - began_ns
             return ring
 
     def _read_directory(self) -> str:
@@ -173,8 +173,10 @@ class Recorder:
         control[GENERATION] = generation + 1
         try:
             # The caller gets the error, if there is one, not the first span.
-            if self._attach(generation + 1) is None:
+            ring = self._attach(generation + 1)
+            if ring is None:
                 raise _error(errno.EIO)
+            ring.words[ONCE_NS] = 0  # whoever starts counts how long that took
         except BaseException as error:
             control[GENERATION] = generation + 2
             if not isinstance(error, OSError):

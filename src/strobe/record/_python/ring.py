@@ -39,6 +39,7 @@ DROPPED = layout.DROPPED_OFFSET // 8
 OWN_NS = layout.OWN_NS_OFFSET // 8
 DRAIN_NS = layout.DRAIN_NS_OFFSET // 8
 FAILED_ERRNO = layout.FAILED_ERRNO_OFFSET // 8
+ONCE_NS = layout.ONCE_NS_OFFSET // 8
 OPEN = layout.OPEN_OFFSET // 8
 
 # start_ns, dur_ns, name | attributes << 32, lane | kind << 32

@@ -6,10 +6,10 @@ from __future__ import annotations
 import gc
 from typing import Any
 
-from strobe.model.tables import CATEGORIES
+from strobe.model.tables import record_code
 from strobe.record import recorder
 
-_GC = CATEGORIES.index("gc")
+_GC = record_code("gc", "host")
 
 
 class Collections:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from strobe.model.tables import CATEGORIES
+from strobe.model.tables import record_code
 from strobe.record import batches, recorder
 from strobe.record.messages import show
 from strobe.sources import active
@@ -22,7 +22,9 @@ from strobe.sources.mindspore.pipeline import Pipeline
 from strobe.sources.mindspore.session import compiler
 from strobe.sources.patches import Patches
 
-_ANNOTATION, _DATA_LOADING = CATEGORIES.index("annotation"), CATEGORIES.index("data_loading")
+_ANNOTATION = record_code("annotation", "mindspore")
+_DATA_LOADING = record_code("data_loading", "mindspore")
+_POINT = record_code("user", "mindspore")
 # What a training step tells of itself: it ends one, and holds all phases.
 _STEP: dict[str, Any] = {"ends": "step", "phase": None}
 _END: dict[str, Any] = {"ends": "data", "phase": "data_loading"}
@@ -255,7 +257,7 @@ def _waited(original: _Function) -> _Function:
                 with recorder.core.source_span("end of data", _ANNOTATION, _END):
                     raise
             name = _names.of(getattr(self, "_Iterator__ori_dataset", None))
-            batches.arrived(name, since_ns, number=number)
+            batches.arrived(name, since_ns, code=_POINT, number=number)
             return batch
 
     return __next__

@@ -17,11 +17,11 @@ from importlib import import_module
 from types import CodeType, FrameType
 from typing import Any
 
-from strobe.model.tables import CATEGORIES
+from strobe.model.tables import record_code
 from strobe.record import recorder
 from strobe.sources.patches import Patches
 
-_ANNOTATION, _MODULE = CATEGORIES.index("annotation"), CATEGORIES.index("module")
+_ANNOTATION, _MODULE = record_code("annotation", "paddle"), record_code("module", "paddle")
 _UTILS = "paddle.profiler.utils"
 _ITERATORS = "paddle.io.dataloader.dataloader_iter"
 _TENSORS = "paddle.base.dygraph.tensor_patch_methods"

@@ -17,11 +17,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from strobe.model.tables import CATEGORIES
+from strobe.model.tables import record_code
 from strobe.record import recorder
 from strobe.sources.patches import Patches
 
-_COMMUNICATION = CATEGORIES.index("communication")
+_COMMUNICATION = record_code("communication", "paddle")
 _STREAM = "paddle.distributed.communication.stream"
 _WAIT = "task.wait"
 BUCKETS = ".buckets"

@@ -13,12 +13,12 @@ from functools import wraps
 from importlib import import_module
 from typing import Any
 
-from strobe.model.tables import CATEGORIES
+from strobe.model.tables import record_code
 from strobe.record import batches, recorder
 from strobe.sources.loaders import QUEUE_COUNTER, Names, NotedQueue, Timed
 from strobe.sources.patches import Patches
 
-_DATA_LOADING = CATEGORIES.index("data_loading")
+_DATA_LOADING, _POINT = record_code("data_loading", "paddle"), record_code("user", "paddle")
 _FETCH = "paddle.io.dataloader.fetcher"
 _ITERATORS = "paddle.io.dataloader.dataloader_iter"
 _SINGLE, _SEVERAL = "_DataLoaderIterSingleProcess", "_DataLoaderIterMultiProcess"
@@ -78,7 +78,7 @@ def _recorded(original: _Function) -> _Function:
         vars(self)[_NUMBER] = vars(self).get(_NUMBER, 0) + 1
         spent_ns = time.thread_time_ns() - cpu_ns
         told |= {"collate_ns": timed.total_ns, "cpu_ns": spent_ns}
-        batches.fetched(since_ns, key=0 if _tasks else id(self), number=number, **told)
+        batches.fetched(since_ns, code=_POINT, key=0 if _tasks else id(self), number=number, **told)
         return batch
 
     return fetch
@@ -121,13 +121,13 @@ def _noted_next(original: _Function) -> _Function:
     def __next__(self: Any) -> Any:
         ready = _ready(self)
         if ready is not None:
-            recorder.core.counter(QUEUE_COUNTER, ready)
+            recorder.core.source_counter(QUEUE_COUNTER, ready, _POINT)
         since_ns = recorder.core.clock_ns()
         batch = original(self)
         number = vars(self).get(_NUMBER)
         name = _names.of(getattr(self, "_dataset", None))
         producer = None if number is None else _producer(self, number)
-        batches.arrived(name, since_ns, number=number, producer=producer, queue=ready)
+        batches.arrived(name, since_ns, code=_POINT, number=number, producer=producer, queue=ready)
         if number is not None:
             vars(self)[_NUMBER] = number + 1
         return batch

@@ -120,6 +120,10 @@ def _open(path: Path) -> Any:
     library.strobe_torch_start.argtypes = [ctypes.c_uint32]
     library.strobe_torch_start.restype = ctypes.c_int
     library.strobe_torch_stop.restype = None
+    pointer = ctypes.POINTER(ctypes.c_double)
+    library.strobe_torch_calibrate.argtypes = [pointer]
+    library.strobe_torch_calibrate.restype = ctypes.c_int
+    library.strobe_torch_timed.restype = ctypes.c_double
     library.strobe_torch_make_room.restype = ctypes.c_int
     pointer_of = ctypes.PyDLL(None).PyCapsule_GetPointer  # not the one that others may set up
     pointer_of.restype = ctypes.c_void_p

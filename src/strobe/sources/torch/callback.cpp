@@ -2,8 +2,12 @@
 // PyTorch's operators, straight into the recorder's rings: a RecordFunction callback. Compiled against
 // the installed torch on first use (build.py), with -DNDEBUG as torch itself is: RecordFunction has
 // a member more without it.
+#include <ATen/EmptyTensor.h>
 #include <ATen/core/function_schema.h>
+#include <ATen/ops/is_same_size_ops.h>
 #include <ATen/record_function.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/csrc/profiler/orchestration/observer.h>
 #ifdef USE_DISTRIBUTED
@@ -13,6 +17,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -34,6 +39,7 @@ enum Option : uint32_t {
 const StrobeSource *recorder;
 std::atomic<uint32_t> options;
 at::CallbackHandle handle;
+bool is_alone;  // torch had no other callback when ours was added
 
 // What is recorded of a name, by the log with this serial number.
 struct Known {
@@ -128,9 +134,25 @@ struct alignas(kLine / 2) Inputs {
   uint32_t id;
 };
 
+// One operator out of so many is timed, to know what the callback costs. A prime: the operators of a
+// step come again and again.
+constexpr uint32_t kBetweenTimed = 61;
+constexpr uint64_t kLeastTimed = 20;
+constexpr uint64_t kMostTimedNs = 20000;  // longer: the thread had to wait for a processor
+
+std::atomic<uint64_t> timed_ns, timed_count;
+double clock_cost_ns;
+
+double mean_timed_ns() {
+  double count = static_cast<double>(timed_count.load());
+  // What is timed in two parts includes one reading of the clock in each.
+  return count ? std::max(0.0, timed_ns.load() / count - 2 * clock_cost_ns) : 0.0;
+}
+
 struct Thread {
   static constexpr int kNamesBits = 10, kTextsBits = 9, kInputsBits = 12;
   static constexpr size_t kSpares = 256;
+  uint32_t until_timed = kBetweenTimed;
   void *spare = nullptr;  // memory for operators, each block beginning with the next one's address
   size_t spares = 0;
   std::vector<Name<1>> names{size_t{1} << kNamesBits};  // by address
@@ -531,10 +553,9 @@ struct Memory : torch::profiler::impl::ProfilerStateBase {
 
   void reportMemoryUsage(void *pointer, int64_t bytes, size_t, size_t,
                          c10::Device device) override {
-    recorder->memory(bytes, reinterpret_cast<uint64_t>(pointer),
-                     device.is_cpu()      ? -1
-                     : device.has_index() ? device.index()
-                                          : 0);
+    int index = device.has_index() ? device.index() : 0;
+    recorder->memory(bytes, reinterpret_cast<uint64_t>(pointer), device.is_cpu() ? -1 : index,
+                     STROBE_TORCH);
   }
 
   bool memoryProfilingEnabled() const override {
@@ -585,6 +606,7 @@ const Thread *look_after_memory(const Thread &thread) {
 struct Operator : at::ObserverContext {
   StrobeSpan span;
   const Thread *watcher = nullptr;  // whose memory is watched for this operator only
+  uint64_t entering_ns = 0;         // 0: it is not timed
 
   // One is made and freed for each operator, so their memory stays with the thread.
   static void *operator new(size_t size) {
@@ -608,7 +630,16 @@ struct Operator : at::ObserverContext {
   }
 };
 
+// A time if the operator that begins is to be timed, else 0.
+uint64_t time_to_begin() {
+  Thread *thread = this_thread;
+  if (__builtin_expect(thread == nullptr || --thread->until_timed > 0, 1)) return 0;
+  thread->until_timed = kBetweenTimed;
+  return recorder->clock_ns();
+}
+
 std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction &function) {
+  uint64_t began_ns = time_to_begin();
   StrobePlace place = recorder->place();
   if (place.ring == nullptr) return nullptr;
   try {
@@ -625,10 +656,11 @@ std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction &function) {
     if (wanted & kMemory) made->watcher = look_after_memory(thread);
     StrobeSpan &span = made->span;
     span.name = name.id;
-    span.category = name.category;
+    span.category = name.category | STROBE_TORCH;
     described |= wanted & kCommunication && name.category == STROBE_COMMUNICATION;
     span.attributes = described ? find_inputs(thread, function, name, wanted, digest) : 0;
     recorder->begin(place, &span);
+    if (__builtin_expect(began_ns != 0, 0)) made->entering_ns = recorder->clock_ns() - began_ns;
     return made;
   } catch (...) {
     return nullptr;  // an operator that cannot be described must run all the same
@@ -637,12 +669,20 @@ std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction &function) {
 
 void leave(const at::RecordFunction &function, at::ObserverContext *context) {
   if (context == nullptr) return;
+  uint64_t entering_ns = static_cast<Operator *>(context)->entering_ns;
+  uint64_t began_ns = entering_ns ? recorder->clock_ns() : 0;
   const Thread *watcher = static_cast<Operator *>(context)->watcher;
   if (watcher != nullptr && watcher == this_thread) leave_memory();
   uint64_t thread = function.forwardThreadId();
   if (thread == 0) thread = function.threadId();
   recorder->end(&static_cast<Operator *>(context)->span, function.seqNr(),
                 static_cast<uint32_t>(thread));
+  if (__builtin_expect(entering_ns != 0, 0)) {
+    uint64_t spent_ns = entering_ns + recorder->clock_ns() - began_ns;
+    if (spent_ns > kMostTimedNs) return;
+    timed_ns.fetch_add(spent_ns, std::memory_order_relaxed);
+    timed_count.fetch_add(1, std::memory_order_relaxed);
+  }
 }
 
 }  // namespace
@@ -683,6 +723,7 @@ EXPORT int strobe_torch_start(uint32_t wanted) {
   // Each scope costs torch time whenever autograd changes a thread's state. So not those of its mobile
   // and static interpreters, which Kineto sees, nor what only builds for tracing kernels announce.
   using at::RecordScope;
+  is_alone = !at::hasCallbacks();
   handle = at::addGlobalCallback(at::RecordFunctionCallback(enter, leave)
                                      .needsInputs((wanted & kInputs) != 0)
                                      .scopes({RecordScope::FUNCTION, RecordScope::BACKWARD_FUNCTION,
@@ -695,6 +736,106 @@ EXPORT void strobe_torch_stop() {
   at::removeCallback(handle);
   options.store(0);
   leave_memory();
+}
+
+namespace {
+
+constexpr int kTrials = 16, kTrialOperators = 64;
+
+// The least mean of some batches, in nanoseconds.
+template <typename Run>
+double time_trials(const Run &run) {
+  double least_ns = 1e9;
+  for (int trial = 0; trial < kTrials; trial++) {
+    uint64_t began_ns = recorder->clock_ns();
+    for (int i = 0; i < kTrialOperators; i++) run(i);
+    double spent_ns = static_cast<double>(recorder->clock_ns() - began_ns) / kTrialOperators;
+    least_ns = std::min(least_ns, spent_ns);
+  }
+  return least_ns;
+}
+
+// Read between two operators, so that little of what recording needs is left in the caches, as in a
+// program whose operators have data of their own.
+constexpr size_t kOtherDataBytes = 1 << 20;
+
+// The median of what `measure` returns, each time after other data have been read.
+template <typename Measure>
+double measure_cold(const Measure &measure) {
+  std::vector<uint8_t> other(kOtherDataBytes, 1);
+  std::vector<double> found;
+  for (int i = 0; i < kTrialOperators; i++) {
+    volatile uint64_t sum = 0;
+    for (size_t at = 0; at < other.size(); at += kLine) sum = sum + other[at];
+    found.push_back(measure(i));
+  }
+  std::nth_element(found.begin(), found.begin() + kTrialOperators / 2, found.end());
+  return found[kTrialOperators / 2];
+}
+
+struct Costs {
+  double operator_ns, memory_ns, cold_operator_ns, cold_callback_ns;
+};
+
+Costs run_trials() {
+  Costs costs;
+  // An operator that does next to nothing, where neither autograd nor modes of Python's see it.
+  c10::impl::ExcludeDispatchKeyGuard directly(c10::DispatchKeySet(c10::DispatchKeySet::FULL) -
+                                              c10::DispatchKeySet(c10::DispatchKey::CPU));
+  at::Tensor tensor = at::detail::empty_cpu({32, 64}, at::kFloat);
+  auto run = [&](int) { at::_ops::is_same_size::call(tensor, tensor); };
+  clock_cost_ns = time_trials([](int) { recorder->clock_ns(); });
+  auto time_one = [&](int i) {
+    uint64_t began_ns = recorder->clock_ns();
+    run(i);
+    return static_cast<double>(recorder->clock_ns() - began_ns);
+  };
+  costs.operator_ns = time_trials(run);
+  costs.cold_operator_ns = measure_cold(time_one);
+  {
+    at::RecordFunctionGuard unseen(false);
+    costs.operator_ns -= time_trials(run);
+    costs.cold_operator_ns -= measure_cold(time_one);
+  }
+  costs.cold_callback_ns = measure_cold([&](int i) {
+    timed_ns = timed_count = 0;
+    current_thread().until_timed = 1;
+    run(i);
+    return mean_timed_ns();
+  });
+  timed_ns = timed_count = 0;
+  costs.memory_ns =
+      time_trials([&](int i) {
+        for (int64_t bytes : {64, -64}) {
+          c10::reportMemoryUsageToProfiler(&tensor + i, bytes, 0, 0, c10::Device(c10::kCPU));
+        }
+      }) /
+      2;
+  return costs;
+}
+
+}  // namespace
+
+// After strobe_torch_start: what an operator and what a change of memory cost in nanoseconds here and
+// now; what an operator costs where the caches are cold, and how much of that is the callback's part.
+// False if that cannot be measured: other callbacks, torch's own profiler's say, would see the trials.
+EXPORT int strobe_torch_calibrate(double *found) {
+  if (!is_alone || !recorder->begin_trial((kTrials + 3) * kTrialOperators * 4)) return false;
+  bool done = true;
+  try {
+    Costs costs = run_trials();
+    memcpy(found, &costs, sizeof costs);
+  } catch (...) {
+    done = false;
+  }
+  recorder->end_trial();
+  return done;
+}
+
+// What the callback's part has cost since then, in the program, whose data fill the caches: the mean
+// of the operators that were timed. Negative if these are too few.
+EXPORT double strobe_torch_timed() {
+  return timed_count.load() < kLeastTimed ? -1.0 : mean_timed_ns();
 }
 
 // Makes room in this thread for torch's own profiler; says whether there was something of ours.

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from strobe.model.tables import CATEGORIES
+from strobe.model.tables import record_code
 from strobe.record import recorder
 from strobe.sources.patches import Patches
 
 WAIT = "Work.wait"
-_CATEGORY = CATEGORIES.index("communication")
+_CATEGORY = record_code("communication", "torch")
 _COLLECTIVES = "torch.distributed.distributed_c10d"
 
 _patches = Patches("PyTorch")

@@ -14,12 +14,12 @@ from functools import wraps
 from importlib import import_module
 from typing import Any
 
-from strobe.model.tables import CATEGORIES
+from strobe.model.tables import record_code
 from strobe.record import batches, recorder
 from strobe.sources.loaders import QUEUE_COUNTER, Names, NotedQueue, Timed
 from strobe.sources.patches import Patches
 
-_DATA_LOADING = CATEGORIES.index("data_loading")
+_DATA_LOADING, _POINT = record_code("data_loading", "torch"), record_code("user", "torch")
 _FETCH = "torch.utils.data._utils.fetch"
 _WORKER = "torch.utils.data._utils.worker"
 _LOOP = "_worker_loop"
@@ -120,6 +120,7 @@ def _fetch(original: _Function, fetcher: Any, index: Any, attributes: dict[str, 
         fetcher.collate_fn = collate_fn
     batches.fetched(
         since_ns,
+        code=_POINT,
         number=_tasks[0].number if _tasks else None,
         collate_ns=timed.total_ns,
         cpu_ns=time.thread_time_ns() - cpu_ns,
@@ -134,7 +135,7 @@ def _noted_next(original: _Function) -> _Function:
         since_ns = recorder.core.clock_ns()
         data = original(self)
         number = getattr(self, "_num_yielded", None)
-        batches.arrived(_name(self), since_ns, number=number)
+        batches.arrived(_name(self), since_ns, code=_POINT, number=number)
         return data
 
     return _next_data
@@ -149,12 +150,12 @@ def _counted_next(original: _Function) -> _Function:
         except (AttributeError, NotImplementedError, OSError):
             pass  # macOS cannot count a queue
         else:
-            recorder.core.counter(QUEUE_COUNTER, ready)
+            recorder.core.source_counter(QUEUE_COUNTER, ready, _POINT)
         since_ns = recorder.core.clock_ns()
         workers = {number: task[0] for number, task in getattr(self, "_task_info", {}).items()}
         data = original(self)
         told = _producer(self, workers)
-        batches.arrived(_name(self), since_ns, queue=ready, **told)
+        batches.arrived(_name(self), since_ns, code=_POINT, queue=ready, **told)
         return data
 
     return _next_data

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from strobe.model.tables import CATEGORIES
+from strobe.model.tables import record_code
 from strobe.record import recorder
 
-_MODULE = CATEGORIES.index("module")
+_MODULE = record_code("module", "torch")
 
 
 class _Calls(threading.local):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import shlex
@@ -10,7 +11,7 @@ import sys
 import threading
 import weakref
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from strobe.errors import CaptureError, UsageError
 from strobe.record import recorder
@@ -25,6 +26,8 @@ PATH_VARIABLE = "STROBE_TORCH"
 _PATHS = ("", "callback", "kineto")
 _BUILT = "built for the installed PyTorch"
 
+_BY_CALLBACK = ("operator", "backward", "annotation", "communication")
+"""Categories of what the callback records."""
 # Bits of the callback's options.
 _SHAPES, _STRIDES, _CONCRETE, _MEMORY, _COMMUNICATION = 1, 2, 4, 8, 16
 
@@ -52,6 +55,7 @@ class TorchSource:
         self._marker: weakref.ref[Any] | None = None
         self._watched_thread: int | None = None
         self._sessions = 0
+        self._costs: _Costs | None = None
 
     def examine(self) -> dict[str, Any]:
         """Return which way would be taken, and why, without importing torch."""
@@ -110,6 +114,9 @@ class TorchSource:
     def close(self, log: Path, remaining: Wants | None) -> Report:
         """Stop, and go on for the windows that are still open."""
         wants = self._wants
+        costs_ns = None
+        if self._costs is not None:
+            costs_ns = self._costs.in_program(self._library.strobe_torch_timed())
         self._pause(log)
         if remaining is not None and wants is not None:
             self._resume(remaining)
@@ -121,6 +128,8 @@ class TorchSource:
             reason=self._reason,
             missing=dict(self._missing),
             facts=_describe(),
+            own_ns=None if costs_ns is None else 0,
+            costs_ns=costs_ns or {},
         )
 
     def _resume(self, wants: Wants) -> None:
@@ -134,6 +143,7 @@ class TorchSource:
                 room.attach(self._make_room)
                 held.tellers[self.name] = alive.held
                 self._watched_thread = threading.get_ident()
+            self._costs = _Costs.measure(self._library)
         else:
             self._kineto = KinetoSession()
             self._kineto.start(wants)
@@ -212,6 +222,34 @@ class TorchSource:
             self._marker = weakref.ref(optimizer)
         if marker is None or marker is optimizer:
             active.step_ended()
+
+
+class _Costs(NamedTuple):
+    """What records of the callback cost in nanoseconds; the last two where caches are cold."""
+
+    operator_ns: float
+    memory_ns: float
+    cold_operator_ns: float
+    cold_callback_ns: float
+    """The part of it that is the callback's; the rest is torch's."""
+
+    @classmethod
+    def measure(cls, library: Any) -> _Costs | None:
+        """Return them, None if they cannot be measured now."""
+        found = (ctypes.c_double * len(cls._fields))()
+        return cls(*found) if library.strobe_torch_calibrate(found) else None
+
+    def in_program(self, timed_ns: float) -> dict[str, float]:
+        """Return what a record cost in the program, by kind; `timed_ns` is the callback's part.
+
+        torch's part cannot be timed there. It is taken to be that of the trial with cold caches:
+        operators have data of their own.
+        """
+        callback_ns = timed_ns if timed_ns > 0 else self.cold_callback_ns
+        operator_ns = callback_ns + max(0.0, self.cold_operator_ns - self.cold_callback_ns)
+        slower = operator_ns / self.operator_ns if self.operator_ns > 0 else 1.0
+        costs = dict.fromkeys(_BY_CALLBACK, operator_ns)
+        return {**costs, "memory": self.memory_ns * max(1.0, slower)}
 
 
 def _obstacle() -> str | None:
