@@ -19,6 +19,7 @@
 #include "crc32.h"
 #include "guard.h"
 #include "ring.h"
+#include "usage.h"
 
 // File systems on which a shared mapping is slow, incoherent or lost with the network.
 static const unsigned long kNetworkFileSystems[] = {
@@ -35,7 +36,7 @@ static const unsigned long kNetworkFileSystems[] = {
     0x5346414f,  // AFS
 };
 
-static bool is_network(const char *directory) {
+bool log_is_network(const char *directory) {
   struct statfs info;
   if (statfs(directory, &info) != 0) return false;
   for (size_t i = 0; i < sizeof kNetworkFileSystems / sizeof *kNetworkFileSystems; i++) {
@@ -119,7 +120,7 @@ Log *log_open(const char *directory, uint32_t serial, uint32_t generation) {
   log->serial = serial;
   log->generation = generation;
   log->references = 1;
-  log->keep_rings = !is_network(directory);
+  log->keep_rings = !log_is_network(directory);
   struct stat info;
   if (stat(directory, &info) == 0) {
     log->device = info.st_dev;
@@ -219,12 +220,40 @@ void log_write_chunk(Log *log, Ring *ring) {
   atomic_store_explicit(&ring->shared->tail, tail + count / 2, memory_order_release);
 }
 
+bool log_append_chunk(Log *log, uint32_t ring, uint64_t first, const Record *records,
+                      uint32_t count) {
+  size_t length = count * (size_t)kRecordBytes;
+  if (count == 0) return false;
+  if (log->max_log_bytes && log->chunks.offset + length > log->max_log_bytes) return false;
+  ChunkHeader header = {CHUNK_MAGIC, ring, first, count, 0, 0};
+  struct iovec parts[] = {{&header, sizeof header}, {(void *)records, length}};
+  header.crc = crc32_update(crc32_update(0, &header, sizeof header), records, length);
+  return append(log, &log->chunks, parts, 2);
+}
+
+// Waits until there is something to drain, or until a time of CLOCK_MONOTONIC.
+static void wait_for_work(Log *log, uint64_t until_ns) {
+  uint64_t now_ns = clock_monotonic_ns();
+  uint64_t pause_ns = until_ns > now_ns ? until_ns - now_ns : 0;
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  pause_ns += (uint64_t)until.tv_nsec;
+  until.tv_sec += (time_t)(pause_ns / 1000000000u);
+  until.tv_nsec = (long)(pause_ns % 1000000000u);
+  while (sem_timedwait(&log->wake, &until) != 0 && errno == EINTR) continue;
+}
+
 static void *drain(void *argument) {
   Log *log = argument;
   atomic_store(&log->drainer_tid, (int)syscall(SYS_gettid));
+  uint64_t usage_ns = clock_monotonic_ns() + USAGE_INTERVAL_NS;
   for (;;) {
-    while (sem_wait(&log->wake) != 0) continue;
+    wait_for_work(log, usage_ns);
     if (atomic_load(&log->stop_draining)) return NULL;
+    if (clock_monotonic_ns() >= usage_ns) {
+      usage_put(log);
+      usage_ns = clock_monotonic_ns() + USAGE_INTERVAL_NS;
+    }
     pthread_mutex_lock(&log->write_lock);
     for (Ring *ring = log->rings; ring; ring = ring->next) {
       uint64_t began_ns = clock_ns();
@@ -252,6 +281,12 @@ static void start_drainer(Log *log) {
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   pthread_attr_destroy(&attributes);
   if (log->draining) pthread_setname_np(log->drainer, "strobe-drain");
+}
+
+void log_start_drainer(Log *log) {
+  pthread_mutex_lock(&log->write_lock);
+  if (!log->draining && !log->hold_drainer) start_drainer(log);
+  pthread_mutex_unlock(&log->write_lock);
 }
 
 void log_wake_drainer(Log *log) {

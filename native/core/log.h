@@ -19,6 +19,16 @@ typedef struct {
   uint64_t offset;
 } AppendFile;
 
+enum { kUsageCounters = 3 };
+
+// What usage.c keeps of a log. Its records are chunks of a ring of their own, which has no file.
+typedef struct {
+  bool is_open;
+  uint32_t ring;
+  uint32_t names[kUsageCounters];
+  uint64_t records;  // so far; under write_lock
+} Usage;
+
 typedef struct Log {
   uint32_t serial;         // unique in this process: rings and open spans of another log are stale
   uint32_t generation;     // of the control page that asked for it
@@ -34,6 +44,8 @@ typedef struct Log {
   AppendFile chunks;
   Ring *rings;
   uint32_t next_ring;
+
+  Usage usage;
 
   pthread_mutex_t define_lock;  // of its own: a new name need not wait for the drain's write
   AppendFile definitions;
@@ -55,6 +67,9 @@ typedef struct Log {
   char prefix[kPathBytes + 512];  // directory/host-pid-start-random
 } Log;
 
+// Whether this directory is on a network file system; false if that cannot be known.
+bool log_is_network(const char *directory);
+
 // NULL with errno when the files cannot be made.
 Log *log_open(const char *directory, uint32_t serial, uint32_t generation);
 void log_free(Log *log);
@@ -66,6 +81,13 @@ bool log_define(Log *log, DefinitionKind kind, uint32_t id, const void *data, si
 // write_lock.
 void log_write_chunk(Log *log, Ring *ring);
 
+// Appends records as one chunk of a ring; false where that fails or the log's bound is reached. Needs
+// write_lock.
+bool log_append_chunk(Log *log, uint32_t ring, uint64_t first, const Record *records,
+                      uint32_t count);
+
+// Starts the drain thread, unless it is there or held.
+void log_start_drainer(Log *log);
 // Any thread may wake it; it is started by the first that does.
 void log_wake_drainer(Log *log);
 // After this there is no drain thread, and none starts until it is released.

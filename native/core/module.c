@@ -158,12 +158,41 @@ static PyObject *core_start(PyObject *Py_UNUSED(module), PyObject *arguments) {
   Py_RETURN_NONE;
 }
 
+static PyObject *core_watch_usage(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing)) {
+  recorder_watch_usage();
+  Py_RETURN_NONE;
+}
+
+static PyObject *core_put_usage(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing)) {
+  // The first lane of a log is that of these counters: it must be somebody's.
+  Ring *ring = recorder_ring();
+  if (ring) lane_id(ring);
+  recorder_put_usage();
+  return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
+#if PY_VERSION_HEX >= 0x030d0000
+static int go_on(void *Py_UNUSED(argument)) {
+  recorder_go_on();
+  return 0;
+}
+#endif
+
+static PyObject *core_go_on(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing)) {
+#if PY_VERSION_HEX >= 0x030d0000
+  // os.fork() is about to look for threads, which it warns of.
+  Py_AddPendingCall(go_on, NULL);
+#else
+  recorder_go_on();
+#endif
+  Py_RETURN_NONE;
+}
+
 static PyObject *core_stop(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing)) {
-  int failure;
-  // It may wait for the drain thread to finish a write.
-  Py_BEGIN_ALLOW_THREADS;
-  failure = recorder_stop();
-  Py_END_ALLOW_THREADS;
+  // It may wait for the drain thread, if there is one, to finish a write.
+  PyThreadState *state = recorder_drains() ? PyEval_SaveThread() : NULL;
+  int failure = recorder_stop();
+  if (state) PyEval_RestoreThread(state);
   if (failure) return raise_errno(failure, NULL);
   Py_RETURN_NONE;
 }
@@ -260,9 +289,14 @@ static PyMethodDef methods[] = {
      "are of one process, 0 for none. recording is its id: it names ring files that lie "
      "elsewhere."},
     {"stop", core_stop, METH_NOARGS, "Stop recording, here and in the children."},
+    {"watch_usage", core_watch_usage, METH_NOARGS,
+     "From the next start on, record the process's memory and threads twice a second."},
+    {"put_usage", core_put_usage, METH_NOARGS, "Record them now, if they are watched."},
+    {"go_on", core_go_on, METH_NOARGS, "After a fork, in the parent: go on with that."},
     {"directory", core_directory, METH_NOARGS, "Where recording goes now; None while it is off."},
     {"calibrate", core_calibrate, METH_NOARGS,
-     "Nanoseconds that one span costs, measured while recording; negative when it cannot be."},
+     "Nanoseconds that one span costs, plain and with an attribute, measured while recording; "
+     "negative when it cannot be."},
     {"stats", core_stats, METH_NOARGS, "Figures of this process's current log."},
     {"use_counter", core_use_counter, METH_O,
      "use_counter(allowed, /)\n--\n\nLet sources outside take times from the processor's counter, "

@@ -13,6 +13,7 @@
 #include "guard.h"
 #include "holders.h"
 #include "texts.h"
+#include "usage.h"
 
 static ControlPage off_page;
 ControlPage *_Atomic recorder_control = &off_page;
@@ -30,6 +31,7 @@ static struct {
   uint32_t serial;
   pthread_key_t thread_end;
   bool initialized;
+  bool watches_usage;
 } recorder = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void unreference(Log *log) {
@@ -147,6 +149,10 @@ static Ring *attach_locked(uint32_t generation) {
     clock_use((ClockScale){page.clock_base, page.clock_base_ns, page.clock_scale});
     recorder.log->next = recorder.logs;
     recorder.logs = recorder.log;
+    if (recorder.watches_usage) {
+      usage_open(recorder.log);
+      log_start_drainer(recorder.log);
+    }
   }
   Log *log = recorder.log;
   Ring *ring = adopt_orphan(log);
@@ -175,13 +181,14 @@ Ring *recorder_attach(uint32_t generation) {
   recorder_thread_ring = ring;
   pthread_mutex_unlock(&recorder.lock);
   if (ring) {
-    atomic_fetch_add_explicit(&ring->shared->own_ns, clock_ns() - began_ns, memory_order_relaxed);
+    atomic_fetch_add_explicit(&ring->shared->once_ns, clock_ns() - began_ns, memory_order_relaxed);
   }
   return ring;
 }
 
 // The child gets one thread and no drain thread; a thread that lives during a fork makes
-// Python 3.12 and later warn, so the parent starts its own again only when a ring fills.
+// Python 3.12 and later warn, so the parent starts its own again only when a ring fills, or when
+// Python says that the fork is over.
 static void before_fork(void) {
   pthread_mutex_lock(&recorder.lock);
   texts_lock();
@@ -239,6 +246,22 @@ int recorder_initialize(void) {
   }
   recorder.initialized = failure == 0;
   return failure;
+}
+
+void recorder_watch_usage(void) {
+  recorder.watches_usage = true;
+}
+
+void recorder_put_usage(void) {
+  pthread_mutex_lock(&recorder.lock);
+  if (recorder.log) usage_put(recorder.log);
+  pthread_mutex_unlock(&recorder.lock);
+}
+
+void recorder_go_on(void) {
+  pthread_mutex_lock(&recorder.lock);
+  if (recorder.log && recorder.watches_usage) log_start_drainer(recorder.log);
+  pthread_mutex_unlock(&recorder.lock);
 }
 
 // Rings of this process's log do not know the new page's generations.
@@ -311,7 +334,12 @@ int recorder_start(const char *directory, RecorderOptions options) {
   pthread_mutex_unlock(&recorder.lock);
   // The caller gets the error, if there is one, not the first span.
   errno = 0;
-  if (recorder_ring() != NULL) return 0;
+  Ring *ring = recorder_ring();
+  if (ring != NULL) {
+    // Whoever starts counts how long that took.
+    atomic_store(&ring->shared->once_ns, 0);
+    return 0;
+  }
   int failure = errno ? errno : EIO;
   atomic_store(&page->generation, generation + 2);
   return failure;
@@ -328,6 +356,13 @@ int recorder_stop(void) {
   return 0;
 }
 
+bool recorder_drains(void) {
+  pthread_mutex_lock(&recorder.lock);
+  bool drains = recorder.log && recorder.log->draining;
+  pthread_mutex_unlock(&recorder.lock);
+  return drains;
+}
+
 RecorderStats recorder_stats(void) {
   RecorderStats stats = {0};
   pthread_mutex_lock(&recorder.lock);
@@ -341,6 +376,7 @@ RecorderStats recorder_stats(void) {
       stats.drain_ns += atomic_load(&ring->shared->drain_ns);
       stats.anonymous_rings += ring->anonymous;
     }
+    stats.records += log->usage.records;
     stats.lost_definitions = log->lost_definitions;
     stats.failed_errno = log->failed_errno;
     pthread_mutex_unlock(&log->write_lock);

@@ -24,6 +24,13 @@ typedef struct {
 // Once per process; 0 or an errno.
 int recorder_initialize(void);
 
+// From now on logs have the counters of usage.h, twice a second.
+void recorder_watch_usage(void);
+// Records them now.
+void recorder_put_usage(void);
+// After a fork, in the parent: goes on with it.
+void recorder_go_on(void);
+
 // Makes `path` the control page of this process and of the children that map it; with create, a new
 // one. path NULL: shared with forked children only. 0 or an errno.
 int recorder_use_control(const char *path, bool create);
@@ -32,6 +39,8 @@ int recorder_use_control(const char *path, bool create);
 // control page. Both return 0 or an errno.
 int recorder_start(const char *directory, RecorderOptions options);
 int recorder_stop(void);
+// Whether a thread writes the log besides those that record.
+bool recorder_drains(void);
 
 // Copies where recording goes now into kPathBytes bytes; false while it is off.
 bool recorder_directory(char *directory);

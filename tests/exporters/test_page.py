@@ -98,6 +98,7 @@ def test_the_page_opens_the_trace(
     assert found["errors"] == ""
     assert found["dialogs"] == []
     assert int(found["slices"]) == rows["spans"] + rows["instants"] + rows["steps"]
-    assert int(found["counters"]) == rows["counters"] == 5
+    # Five values of the loss, and what every recording has of its process.
+    assert int(found["counters"]) == rows["counters"] > 5
     assert int(found["flows"]) == rows["links"] == 5
     assert found["tracks"] > 0

@@ -168,6 +168,11 @@ class Crew:
             thread.join()
 
 
+def is_of_process(name: object) -> bool:
+    """Whether it is a counter that every recording has."""
+    return isinstance(name, str) and name.startswith("process ")
+
+
 def perform(core: ModuleType, call: str, number: int, span: Any) -> Callable[[], object]:
     """Return what a thread has to do for a call."""
     if call == "instant":
@@ -236,7 +241,8 @@ def test_calls_in_any_order_on_any_thread(
         expected = [
             n if name == "steps" else f"{call} {n}" for _, made, n in program if made == call
         ]
-        assert frame[column].to_list() == expected
+        found = [each for each in frame[column].to_list() if not is_of_process(each)]
+        assert found == expected
 
 
 trees = st.recursive(st.just([]), lambda inner: st.lists(inner, max_size=3), max_leaves=8)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+import strobe
 from programs import Program
 
 pytestmark = pytest.mark.skipif(
@@ -95,9 +97,125 @@ print(json.dumps([before, after, resident, child.pid]))
     pauses = recording.spans().collect().filter(pl.col("category") == "gc")
     assert pauses["name"].to_list() == ["gc generation 0", "gc generation 2"]
     row = recording.completeness().filter(pl.col("source") == "host").row(0, named=True)
-    assert row["collected"] == rows.height
+    assert row["collected"] == rows.height + pauses.height
     assert row["drain_ns"] > 0
     assert "of the program's" in row["note"]
+
+
+OF_EVERY_PROCESS = ["process peak resident bytes", "process resident bytes", "process threads"]
+
+
+def largest_gap_s(recording: strobe.Recording, name: str) -> float:
+    """Return the longest time without a value, the start and the end of the recording included."""
+    metadata = dict(recording.metadata().collect().iter_rows())
+    rows = recording.counters().filter(pl.col("name") == name).collect()
+    times = [int(metadata["start_ns"]), *rows["start_ns"].sort(), int(metadata["end_ns"])]
+    return max(after - before for before, after in itertools.pairwise(times)) / 1e9
+
+
+def test_memory_and_threads_are_recorded_unasked(program: Program) -> None:
+    printed = program.run(
+        """
+        import json, threading
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
+        done = threading.Event()
+        threads = [threading.Thread(target=done.wait) for _ in range(7)]
+        for thread in threads: thread.start()
+        large = bytearray(b"x") * 100_000_000
+        del large
+        with strobe.Profiler(output=OUT):
+            pass
+        with open("/proc/self/status") as file:
+            status = dict(line.split(":", 1) for line in file)
+        done.set()
+        print(json.dumps([int(status["VmHWM"].split()[0]) * 1024, os.cpu_count()]))
+        """
+    )
+    peak, cores = json.loads(printed)
+    recording = program.open()
+    rows = recording.counters().collect()
+
+    # At the start and at the stop, though nothing lies between them.
+    counts = rows.group_by("name").len().sort("name").rows()
+    assert counts == [(name, 2) for name in OF_EVERY_PROCESS]
+    assert last(rows, "process peak resident bytes") == pytest.approx(peak, rel=0.05)
+    assert last(rows, "process peak resident bytes") > 100_000_000
+    assert last(rows, "process resident bytes") < last(rows, "process peak resident bytes")
+    # The program's eight; what strobe and libraries have started comes on top.
+    assert 8 <= last(rows, "process threads") <= 16
+    metadata = dict(recording.metadata().collect().iter_rows())
+    assert (metadata["cores"], metadata["usable_cores"]) == (str(cores), "1")
+    assert recording.completeness()["source"].to_list() == ["spans", "host"]
+
+
+def test_a_leak_shows_unasked(program: Program) -> None:
+    program.run("""
+        kept = []
+        with strobe.Profiler(output=OUT) as profiler:
+            for _ in range(30):
+                kept.append(bytearray(b"x") * 1_000_000)
+                time.sleep(0.05)
+                profiler.step()
+    """)
+    recording = program.open()
+    values = recording.counters().filter(pl.col("name") == "process resident bytes").collect()
+
+    assert values["value"][-1] - values["value"][0] == pytest.approx(30e6, rel=0.2)
+    assert values["value"].sort().to_list() == values["value"].to_list()
+    assert "process resident bytes" in recording.memory_text()
+
+
+@pytest.mark.again
+def test_a_sample_a_second_beside_busy_threads_and_forks(program: Program) -> None:
+    program.run("""
+        import threading
+        end = time.monotonic() + 3
+
+        def compute():
+            while time.monotonic() < end: sum(range(1000))
+
+        with strobe.Profiler(output=OUT):
+            threads = [threading.Thread(target=compute) for _ in range(3)]
+            for thread in threads: thread.start()
+            for thread in threads: thread.join()
+            if os.fork() == 0: os._exit(0)
+            os.wait()
+            time.sleep(1.5)
+    """)
+
+    for name in OF_EVERY_PROCESS:
+        assert largest_gap_s(program.open(), name) <= 1
+
+
+@pytest.mark.again
+def test_a_sample_a_second_while_a_function_keeps_the_gil(program: Program) -> None:
+    if program.recorder == "python":
+        pytest.skip("it is a thread of Python's, which has to wait for the GIL")
+    program.run("""
+        with strobe.Profiler(output=OUT):
+            began = time.monotonic()
+            while time.monotonic() < began + 2:
+                sum(range(100_000_000))
+    """)
+
+    for name in OF_EVERY_PROCESS:
+        assert largest_gap_s(program.open(), name) <= 1
+
+
+@pytest.mark.again
+def test_hardware_is_looked_at_once_a_second_and_at_both_ends(program: Program) -> None:
+    program.run("""
+        with strobe.Profiler(output=OUT, hardware=True):
+            time.sleep(4)  # a program that does so little that no share of it is enough
+        with strobe.Profiler(output=OUT + "-short", hardware=True):
+            pass
+    """)
+    names = ["process cpu %", "system available bytes", "process resident bytes"]
+
+    for name in names:
+        assert largest_gap_s(program.open(), name) <= 1
+    short = program.open(program.output.with_name("out-short")).counters().collect()
+    assert set(names) <= set(short["name"])
 
 
 def test_what_no_device_can_tell_is_said_once(program: Program) -> None:
@@ -121,9 +239,9 @@ def test_what_no_device_can_tell_is_said_once(program: Program) -> None:
         notes = dict(recording.completeness().select("source", "note").iter_rows())
         assert "NVML (libnvidia-ml.so.1, of NVIDIA's driver) is not" in notes["pcie"]
         assert "no NVIDIA device" in notes["sync_enable"]
-        assert recording.counters().collect().is_empty()
+        assert set(recording.counters().collect()["name"]) == set(OF_EVERY_PROCESS)
     plain = program.open(program.output.with_name("out-plain"))
-    assert plain.completeness()["source"].to_list() == ["spans"]
+    assert plain.completeness()["source"].to_list() == ["spans", "host"]
 
 
 NVML = r"""

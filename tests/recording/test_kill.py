@@ -18,6 +18,13 @@ import pytest
 import strobe
 from programs import TARGETS, TIMEOUT_SECONDS, Program, count, finished
 
+
+@pytest.fixture(autouse=True)
+def _without_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the counters of the process: records are counted here, one by one."""
+    monkeypatch.setenv("STROBE_USAGE", "0")
+
+
 LANES = {"one thread": 1, "8 threads": 8, "a forked child": 2, "a spawned child": 2}
 WAYS = {"8 threads": "threads", "a forked child": "fork", "a spawned child": "spawn"}
 NOTE = "the program ended without stop(): the recording ends with its last record"

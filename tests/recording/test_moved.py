@@ -15,6 +15,13 @@ import strobe
 from programs import Program, command, count
 from strobe.store import places, references
 
+
+@pytest.fixture(autouse=True)
+def _without_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the counters of the process: records are counted here, one by one."""
+    monkeypatch.setenv("STROBE_USAGE", "0")
+
+
 OVERLAPPING = """
     sys.executable = ""             # no finalizer: the log stays
     with strobe.Profiler(output=OUT, name="owner"):

@@ -25,6 +25,15 @@ import pytest
 import strobe
 from programs import Program, command, count
 
+
+@pytest.fixture(autouse=True, scope="module")
+def _without_usage() -> Iterator[None]:
+    """Leave out the counters of the process: records are counted here, one by one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STROBE_USAGE", "0")
+        yield
+
+
 SPANS = 200
 ID, OTHER_ID = "0123456789abcdef", "0123456789abcdee"
 KILLED = "the program ended without stop(): the recording ends with its last record"

@@ -366,7 +366,8 @@ def test_instants_and_counters_are_kept(program: Program) -> None:
     assert recording.instants().select("name", "attributes").collect().rows() == [
         ("saved", '{"file":"a.pt"}')
     ]
-    values = recording.counters().select("name", "value").collect().rows()
+    ours = pl.col("name").str.starts_with("process ")
+    values = recording.counters().filter(~ours).select("name", "value").collect().rows()
     assert values == [("loss", v) for v in (1.0, 2.5, -3.0, 1.0, float("inf"), 2.0**60)]
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 CONTROL_VARIABLE = "STROBE_CONTROL"
 STACKS_VARIABLE = "STROBE_STACKS"
 CHOICE_VARIABLE = "STROBE_RECORDER"
+USAGE_VARIABLE = "STROBE_USAGE"
 
 
 def _choose() -> tuple[ModuleType, str, str]:
@@ -50,6 +51,12 @@ instant = core.instant
 counter = core.counter
 
 
+def watch_usage() -> None:
+    """Record the process's memory and threads from the next start on, unless told not to."""
+    if os.environ.get(USAGE_VARIABLE) != "0":
+        core.watch_usage()
+
+
 def follow_parent() -> None:
     """Record with the process that started this one, if it says so in the environment."""
     path = os.environ.get(CONTROL_VARIABLE)
@@ -57,6 +64,7 @@ def follow_parent() -> None:
         return
     try:
         core.use_control(path, False)
+        watch_usage()
     except OSError:
         # The parent is gone or speaks another version: nothing to follow, and no reason to fail.
         return

@@ -32,6 +32,7 @@ class _Process:
     open: dict[str, Path] = field(default_factory=dict)
     log: Path | None = None
     clock: Clock = "monotonic"
+    max_log_bytes: int = 0
 
 
 _process = _Process()
@@ -44,7 +45,7 @@ def _start_as_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start_as_child)
+    os.register_at_fork(after_in_child=_start_as_child, after_in_parent=recorder.core.go_on)
 
 
 def open_window(
@@ -62,13 +63,15 @@ def open_window(
     """
     with _process.lock:
         if _process.log is None:
-            log = references.make_log(recording)
+            log = references.make_log(recording, recorder.core)
             _switch_on(log)
+            recorder.watch_usage()
             bounds = (max_log_bytes, max_ring_bytes)
             recorder.core.start(str(log), counter, *bounds, int(recording_id, 16))
             _process.clock = "tsc" if counter else "monotonic"
             _set_variable()
             _process.log = log
+            _process.max_log_bytes = max_log_bytes
         else:
             references.share_log(_process.log, recording, recording_id)
         _process.open[recording_id] = recording
@@ -76,9 +79,12 @@ def open_window(
 
 
 def close_window(recording_id: str) -> dict[str, int]:
-    """Close the window, with the last one switch recording off; return the recorder's figures."""
+    """Close the window, with the last one switch recording off.
+
+    Returns the recorder's figures, and the bound of its log in bytes as `max_bytes`.
+    """
     with _process.lock:
-        stats: dict[str, int] = recorder.core.stats()
+        stats: dict[str, int] = recorder.core.stats() | {"max_bytes": _process.max_log_bytes}
         del _process.open[recording_id]
         if not _process.open:
             recorder.core.stop()

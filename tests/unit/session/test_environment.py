@@ -23,6 +23,7 @@ def test_what_is_given_arrives() -> None:
         "name": "run",
         "max_seconds": 2.5,
         "max_bytes": 1 << 30,
+        "max_total_bytes": None,
         "max_memory_bytes": 1 << 28,
         "ranks": [0, 3],
         "clock": "tsc",

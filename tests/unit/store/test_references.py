@@ -27,9 +27,15 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
     with places.locked(sharer):  # the finalizer may have been here, and comes no more
         shutil.rmtree(sharer / references.TABLES)
         if not (owner / references.LOG).exists():
-            references.make_log(owner)
+            make_log(owner)
         references.share_log(owner / references.LOG, sharer, manifest.read(sharer).id)
     return owner, sharer
+
+
+def make_log(recording: Path) -> Path:
+    """A recording's folder with its log."""
+    recording.mkdir(parents=True, exist_ok=True)
+    return references.make_log(recording)
 
 
 def test_a_log_goes_with_the_last_recording_that_needed_it(pair: tuple[Path, Path]) -> None:
@@ -58,7 +64,7 @@ def test_one_that_is_nowhere_to_be_found_still_needs_it(pair: tuple[Path, Path])
 
 
 def test_a_reference_without_a_name_counts(tmp_path: Path) -> None:
-    log = references.make_log(tmp_path / "recording")
+    log = make_log(tmp_path / "recording")
     (log / references.REFS / ID).touch()
 
     assert references.is_needed(log)
@@ -73,7 +79,7 @@ def test_what_a_kill_left_of_a_link_is_none(pair: tuple[Path, Path]) -> None:
 
 
 def test_a_reference_that_cannot_be_read_does_not_count(tmp_path: Path) -> None:
-    log = references.make_log(tmp_path / "recording")
+    log = make_log(tmp_path / "recording")
     (log / references.REFS / ID).symlink_to(tmp_path / "nowhere")
     os.mkfifo(log / references.REFS / OTHER_ID)
 
@@ -93,7 +99,7 @@ def test_a_reference_of_one_that_names_another_log_does_not_count(
 
 @pytest.mark.parametrize("name", ["/abs/olute/log", "..", "../other", "\0", "", "../../log/.."])
 def test_a_name_that_is_no_log_beside_it_is_not_followed(tmp_path: Path, name: str) -> None:
-    parent = references.make_log(tmp_path / "parent")
+    parent = make_log(tmp_path / "parent")
     (tmp_path / "other").mkdir()
     (parent / references.LINKS / ID).write_text(name)
     content = manifest.Manifest(

@@ -37,15 +37,15 @@ class Host:
     def groups(self, *, hardware: bool) -> list[Group]:
         """Return what is to be looked at: memory alone, or all."""
         memory = [
-            Group("resident memory", 0.1, self._look_at_memory),
+            Group("resident memory", 0.1, self._look_at_memory, at_ends=True),
             Group("unique memory", 1.0, self._look_at_shares),
         ]
         if not hardware:
             return memory
         return [
             *memory,
-            Group("this process", 0.1, self._look_at_process),
-            Group("the system", 0.5, self._look_at_system),
+            Group("this process", 0.1, self._look_at_process, at_ends=True),
+            Group("the system", 0.5, self._look_at_system, at_ends=True),
             Group("child processes", 0.5, self._look_at_children),
             Group("the list of processes", 1.0, self._find_children),
         ]

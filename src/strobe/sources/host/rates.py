@@ -3,20 +3,21 @@
 
 from __future__ import annotations
 
+from strobe.model.tables import record_code
 from strobe.record import recorder
+
+_POINT = record_code("user", "host")
 
 
 class Counters:
-    """Records counters, and counts them."""
+    """Records counters."""
 
     def __init__(self) -> None:
-        self.count = 0
         self._last: dict[str, tuple[int, int]] = {}
 
     def value(self, name: str, value: float) -> None:
         """Record a value as it is now."""
-        recorder.core.counter(name, value)
-        self.count += 1
+        recorder.core.source_counter(name, value, _POINT)
 
     def rate(self, name: str, total: int, now_ns: int, unit: float = 1.0) -> None:
         """Record by how many `unit`s a sum has risen per second since it was last told."""

@@ -17,7 +17,8 @@ _MOST_OF_A_CPU = 0.001
 # Of the program's processor time, for all of them; beyond it, looks are ever further apart.
 _MOST_OF_THE_PROGRAM = 0.003
 _GRACE_NS = 5_000_000
-_SLOW_S, _SLOWEST_S = 1.0, 16.0
+# Yet what takes less than 10 ms is looked at once a second, whatever the program does.
+_LEAST_OFTEN_S, _CHEAP_S = 0.6, 0.01
 # To wake up costs more than most looks do: what is due soon is looked at now.
 _SOON_S = 0.02
 
@@ -30,6 +31,8 @@ class Group:
     interval_s: float
     look: Callable[[int], None]
     frugal: bool = True
+    at_ends: bool = False
+    """Whether it is looked at once more at the start and the stop, in the program's thread."""
     due_s: float = 0.0
 
 
@@ -44,12 +47,17 @@ class Sampler:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._program_ns = time.process_time_ns()
-        self._slow_s = _SLOW_S
+        self._busy = threading.Lock()
 
     @property
     def program_cpu_ns(self) -> int:
         """The processor time of the program since the sampler was made, without its own."""
         return time.process_time_ns() - self._program_ns - self.own_cpu_ns
+
+    def look_at_ends(self) -> None:
+        """Look now: at the start and the stop, so that the shortest recording has both."""
+        for group in [group for group in self._groups if group.at_ends]:
+            self._look(group)
 
     def start(self) -> None:
         """Begin to look."""
@@ -76,10 +84,16 @@ class Sampler:
             for group in list(self._groups):
                 if group.due_s <= time.monotonic() + _SOON_S:
                     self._look(group)
+                if self._stop.is_set():
+                    break  # while others keep the GIL, each look takes its time
             self.own_cpu_ns = before_ns + time.thread_time_ns()
             pause_s = self._pause_s()
 
     def _look(self, group: Group) -> None:
+        with self._busy:
+            self._look_alone(group)
+
+    def _look_alone(self, group: Group) -> None:
         began_ns = time.thread_time_ns()
         try:
             group.look(time.monotonic_ns())
@@ -91,16 +105,16 @@ class Sampler:
         cost_s = (time.thread_time_ns() - began_ns) / 1e9
         # The first look costs more than those that follow.
         pause_s = cost_s / _MOST_OF_A_CPU if group.frugal and group.due_s else 0.0
+        if cost_s < _CHEAP_S:
+            pause_s = min(pause_s, _LEAST_OFTEN_S)
         group.due_s = time.monotonic() + max(group.interval_s, pause_s)
 
     def _pause_s(self) -> float:
         if not self._groups:
-            return _SLOWEST_S
+            return _LEAST_OFTEN_S
         too_much = self.own_cpu_ns > _GRACE_NS + _MOST_OF_THE_PROGRAM * self.program_cpu_ns
         if too_much and all(group.frugal for group in self._groups):
-            pause_s, self._slow_s = self._slow_s, min(2 * self._slow_s, _SLOWEST_S)
-            return pause_s
-        self._slow_s = _SLOW_S
+            return _LEAST_OFTEN_S
         return max(0.001, min(group.due_s for group in self._groups) - time.monotonic())
 
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from strobe.errors import CaptureError
 from strobe.model import attributes as keys
 from strobe.model.marks import OUT_OF_MEMORY
+from strobe.model.tables import record_code
 from strobe.record import recorder
 from strobe.record.messages import show
 from strobe.record.source import Report, Wants
@@ -27,6 +28,8 @@ from strobe.sources.host.sampler import Sampler
 from strobe.sources.host.sync import NO_DEVICE, Blocking
 
 _Result = TypeVar("_Result")
+
+_POINT = record_code("user", "host")
 
 _RESERVE_BYTES = 8 << 20
 """Given back when memory has run out: to end a recording takes some, and Python itself may never
@@ -88,6 +91,11 @@ class HostSource:
             self._pause()
             self._resume(wants)
 
+    def settle(self) -> None:
+        """A window is to end: look once more, while it is open."""
+        if self._sampler is not None:
+            self._sampler.look_at_ends()
+
     def raised(self, error: BaseException) -> None:
         """An error leaves the block of a profiler."""
         self._errors.see(error)
@@ -122,6 +130,7 @@ class HostSource:
             groups.append(self._lines.group())
         if groups:
             self._sampler = Sampler(groups)
+            self._sampler.look_at_ends()
             sampler.run(self._sampler)
 
     def _device_groups(self, wants: Wants) -> list[sampler.Group]:
@@ -181,7 +190,7 @@ class HostSource:
         for line in describe_held(held):
             show(line)
         facts = {keys.ERROR: kind, keys.MESSAGE: text, keys.RESIDENT: resident, keys.HELD: held}
-        recorder.core.instant(OUT_OF_MEMORY, unique_bytes=unique, **facts)
+        recorder.core.source_instant(OUT_OF_MEMORY, _POINT, unique_bytes=unique, **facts)
         if self._lines is not None:
             frugally = isinstance(error, MemoryError)
             moment = _attempt(partial(self._lines.keep, OUT_OF_MEMORY, frugally=frugally))
@@ -190,7 +199,7 @@ class HostSource:
         show("strobe memory on the recording shows how it came to that")
 
     def _report(self, log: Path) -> Report:
-        facts: dict[str, Any] = {"collected": self._counters.count}
+        facts: dict[str, Any] = {}
         if self._lines is not None:
             self._files += 1
             facts["lines"] = f"lines-{os.getpid()}-{self._files}.json"
@@ -208,6 +217,7 @@ class HostSource:
             told += [f"not told here: {', '.join(absent)}"] if absent else []
             if self._host.left_out:
                 told.append(f"{self._host.left_out} child processes were left out")
+        told += self._lines.notes() if self._lines is not None else []
         missing = dict(self._missing)
         if self._nvml is not None:
             told += self._nvml.refused.values()
@@ -219,7 +229,13 @@ class HostSource:
                 if function in refused:
                     missing[option] = refused[function]
         return Report(
-            source_class="A", path="sampling", reason="; ".join(told), missing=missing, facts=facts
+            source_class="A",
+            path="sampling",
+            reason="; ".join(told),
+            missing=missing,
+            facts=facts,
+            own_ns=0,
+            costs_ns={"counters": 0.0},  # by the sampler's thread
         )
 
 
