@@ -79,6 +79,34 @@ def test_memory_over_time_and_by_line(program: Program) -> None:
     assert f"{file}:{large_at}" in text.replace("\n", "").replace(" ", "")
 
 
+def test_ever_new_peaks_stay_within_the_budget(program: Program) -> None:
+    printed = program.run("""
+        import json
+        from strobe.sources.host.source import source as host
+
+        with strobe.Profiler(output=OUT, memory_lines=True):
+            kept = [[number] for number in range(1_000_000)]
+            budget = host._lines._budget
+        begun = budget.began_ns
+        print(json.dumps([budget.spent_ns, budget.GRACE_NS, time.monotonic_ns() - begun]))
+    """)
+    spent_ns, grace_ns, whole_ns = json.loads(printed)
+    lines = program.open().memory_lines().collect()
+    note = program.open().completeness().filter(pl.col("source") == "host")["note"][0]
+
+    # Half of the program's own time, and what is free at the start.
+    assert spent_ns <= 0.5 * (whole_ns - spent_ns) + 2 * grace_ns
+    stop, peak = (lines.filter(pl.col("moment") == moment) for moment in ("stop", "peak"))
+    # A list of one pointer each, 56 bytes with Python's header, and the list of them all.
+    assert stop["peak_bytes"][0] >= 1_000_000 * 56
+    assert stop["bytes"].sum() >= 0.99 * stop["held_bytes"][0]
+    was_read = stop.height > 1
+    assert ("the lines at stop were not read" in note) != was_read
+    assert (stop["file"].null_count() == stop.height) != was_read
+    is_true = peak["held_bytes"][0] * 1.1 + (1 << 20) >= stop["peak_bytes"][0]
+    assert ("the lines of the peak are those of" in note) != is_true
+
+
 @pytest.mark.again
 def test_a_tracemalloc_of_the_programs_own_goes_on(program: Program) -> None:
     program.run("""

@@ -178,15 +178,17 @@ def _lines_table(memory: _Memory, lines: pl.DataFrame, moment: str, top: int) ->
     for row in lines.head(top).iter_rows(named=True):
         table.add_row(
             Text(_place(row["file"], row["line"])),
-            format_count(row["blocks"]),
+            "" if row["blocks"] is None else format_count(row["blocks"]),
             format_bytes(row["bytes"]),
             format_share(row["bytes"] / first["held_bytes"] if first["held_bytes"] else None),
             Text(_bars(_curve(memory, _line_over_time(mine, times, row), "bytes", _OWNERS_WIDTH))),
         )
-    held, most = format_bytes(first["held_bytes"]), format_bytes(first["peak_bytes"])
+    held, before = format_bytes(first["held_bytes"]), format_bytes(first["peak_bytes"])
+    most = format_bytes(int(mine["peak_bytes"].to_numpy().max()))
     table.caption = (
         f"share: of the {held} that Python had allocated since tracing began and held then; the "
-        f"most until then was {most}; over time: of each its own most"
+        f"most until then was {before}, and {most} in the whole recording; over time: of each its "
+        "own most"
     )
     return table
 
