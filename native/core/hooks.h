@@ -150,3 +150,6 @@ PyObject *sampler_start(PyObject *module, PyObject *arguments);
 PyObject *sampler_stop(PyObject *module, PyObject *nothing);
 PyObject *sampler_forget(PyObject *module, PyObject *nothing);
 PyObject *sampler_restart(PyObject *module, PyObject *nothing);
+
+// What tracemalloc traces, by its function that lists all blocks: (traceback, bytes, blocks) each.
+PyObject *traced_sums(PyObject *module, PyObject *get_traces);

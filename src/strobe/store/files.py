@@ -10,11 +10,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import mmap
 import os
+import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Protocol
 
 _READ = (
     os.O_RDONLY
@@ -24,6 +27,8 @@ _READ = (
     | getattr(os, "O_BINARY", 0)
 )
 _WORD = (1 << 64) - 1
+LEFT_FREE_BYTES = 1 << 30
+"""What long files of ours leave free on a disk: the program may want to write there."""
 PART = ".part"
 """The suffix of a file that is being written."""
 
@@ -53,10 +58,28 @@ def _check_regular(path: Path, status: os.stat_result) -> None:
         raise OSError(errno.EINVAL, f"{_kind(status.st_mode)}, not a regular file", str(path))
 
 
+def leave_room(folder: Path, size_bytes: int) -> None:
+    """Raise OSError if so many more bytes in a folder would fill its disk nearly up."""
+    if shutil.disk_usage(folder).free - size_bytes < LEFT_FREE_BYTES:
+        message = f"less than {LEFT_FREE_BYTES >> 20} MiB would stay free"
+        raise OSError(errno.ENOSPC, message, str(folder))
+
+
 def read_bytes(path: Path) -> bytes:
     """Return the content of a regular file; raises OSError."""
     with open_regular(path) as file:
         return file.read()
+
+
+def map_bytes(path: Path) -> bytes | mmap.mmap:
+    """Return the content of a regular file, whose pages are read when they are used.
+
+    Raises OSError.
+    """
+    with open_regular(path) as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            return b""
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def read_text(path: Path, errors: str = "strict") -> str:
@@ -130,7 +153,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
     A link that has that name is replaced. Nobody can have put one at the path that is given.
     """
-    part = path.with_name(f"{path.name}.{os.urandom(4).hex()}{PART}")
+    part = _part(path)
     with contextlib.ExitStack() as undo:
         undo.callback(part.unlink, missing_ok=True)
         yield part
@@ -138,7 +161,86 @@ def replacing(path: Path) -> Iterator[Path]:
         undo.pop_all()
 
 
-def write_whole(path: Path, content: bytes) -> None:
+_random = bytearray()
+
+
+def random_bytes(count: int) -> bytes:
+    """Return bytes of os.urandom, which many calls share: it lets go of the GIL (see Calls)."""
+    if len(_random) < count:
+        _random[:] = os.urandom(1024)
+    taken = bytes(_random[-count:])
+    del _random[-count:]
+    return taken
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_random.clear)  # else it would draw what its parent draws
+
+
+def _part(path: Path) -> Path:
+    return path.with_name(f"{path.name}.{random_bytes(4).hex()}{PART}")
+
+
+class Calls(Protocol):
+    """Writes files with other means than Python's: strobe.record.recorder.core is one.
+
+    Python lets go of the GIL in each system call, and beside busy threads it may take long to get
+    it back. A recorder that ends a round in the program's thread has better means.
+    """
+
+    def replace_file(self, part: str, path: str, content: bytes, /) -> None:
+        """Write a new file `part` and give it the name `path`; raises OSError."""
+
+    def make_folder(self, path: str, /) -> None:
+        """Make a folder; raises OSError."""
+
+    def is_private_folder(self, path: str, /) -> bool:
+        """Say whether there is a folder, no link to one, of this user's alone."""
+
+    def is_locked(self, path: str, /) -> bool:
+        """Say whether somebody holds the lock on a file, made if need be; raises OSError."""
+
+
+def write_whole(path: Path, content: bytes, calls: Calls | None = None) -> None:
     """Write a file so that a reader sees the old one or the new one, whole; raises OSError."""
-    with replacing(path) as part:
-        part.write_bytes(content)
+    (calls.replace_file if calls else replace_file)(str(_part(path)), str(path), content)
+
+
+def replace_file(part: str, path: str, content: bytes, /) -> None:
+    """Write a new file `part` and give it the name `path`; raises OSError."""
+    with contextlib.ExitStack() as undo:
+        undo.callback(Path(part).unlink, missing_ok=True)
+        Path(part).write_bytes(content)
+        Path(part).replace(path)
+        undo.pop_all()
+
+
+def make_folder(path: str, /) -> None:
+    """Make a folder; raises OSError."""
+    Path(path).mkdir()
+
+
+def is_private_folder(path: str, /) -> bool:
+    """Say whether there is a folder, no link to one, of this user's alone."""
+    try:
+        status = Path(path).lstat()
+    except OSError:
+        return False
+    if not hasattr(os, "getuid"):
+        return stat.S_ISDIR(status.st_mode)
+    ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+    return ours and not status.st_mode & 0o077
+
+
+def is_locked(path: str, /) -> bool:
+    """Say whether somebody holds the lock on a file, made if need be; raises OSError."""
+    try:
+        import fcntl
+    except ImportError:  # there are no such locks here
+        return False
+    with Path(path).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False

@@ -214,17 +214,32 @@ def cache_folder() -> Path:
     raise FileNotFoundError(message)
 
 
+def scratch_folder() -> Path:
+    """Return a folder for files without names: the cache, or where temporary files go.
+
+    The latter may be in memory.
+    """
+    with contextlib.suppress(OSError):
+        cache = cache_folder()
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if os.access(cache, os.W_OK | os.X_OK):
+            return cache
+    return Path(tempfile.gettempdir())
+
+
 class NotPrivateError(PermissionError):
     """A folder that should be this user's alone belongs to others, or is open to them."""
 
 
-def runtime_directory() -> Path:
+def runtime_directory(calls: files.Calls | None = None) -> Path:
     """Return this user's directory for control pages and locks, made if need be.
 
     Raises OSError when it cannot be made, NotPrivateError when others could have a say in it.
     """
     uid = os.getuid() if hasattr(os, "getuid") else 0
     path = Path(tempfile.gettempdir()) / f"strobe-{uid}"
+    if (calls or files).is_private_folder(str(path)):
+        return path
     path.mkdir(mode=0o700, exist_ok=True)
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != uid:

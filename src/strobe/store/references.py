@@ -48,11 +48,11 @@ class Logs:
     missing: list[str] = field(default_factory=list)
 
 
-def make_log(recording: Path) -> Path:
+def make_log(recording: Path, calls: files.Calls | None = None) -> Path:
     """Make the log of a new recording; raises OSError."""
     log = recording / LOG
-    (log / REFS).mkdir(parents=True)
-    (log / LINKS).mkdir()
+    for folder in (log, log / REFS, log / LINKS):
+        (calls or files).make_folder(str(folder))
     return log
 
 
@@ -72,6 +72,8 @@ def link_log(log: Path, *, into: Path, number: str) -> None:
 
 def name_log(log: Path, recording: Path) -> str:
     """Return how a recording's manifest names its log."""
+    if log == recording / LOG:
+        return LOG
     return os.path.relpath(os.path.realpath(log), os.path.realpath(recording))
 
 
