@@ -368,18 +368,40 @@ def test_what_cannot_be_collected_is_said_once_and_kept(
     assert sorted(rows["source"]) == ["record_shapes", "with_flops"]
 
 
-def test_max_bytes_keeps_the_beginning_and_counts_the_rest(tmp_path: Path) -> None:
+def test_max_bytes_keeps_the_beginning_and_counts_the_rest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with strobe.Profiler(output=tmp_path, max_bytes=4_000_000) as profiler:
         for _ in range(300_000):
             with strobe.span("work"):
                 pass
 
-    (row,) = profiler.recording.completeness().to_dicts()
+    row = profiler.recording.completeness().to_dicts()[0]
     assert row["dropped"] > 0
     assert row["collected"] + row["dropped"] == 300_000
     # 4 MB of records of 32 bytes, and at most a ring more.
     assert row["collected"] <= 4_000_000 // 32 + 32_768
-    assert "max_bytes is reached" in row["note"]
+    assert "max_bytes=4000000 is reached" in row["note"]
+    lost = f"{row['dropped']} records could not be written and are lost"
+    assert f"{lost} (max_bytes=4000000 is reached)" in capsys.readouterr().err
+
+
+def test_a_bound_that_costs_records_in_each_round_is_named_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rounds = strobe.schedule(wait=0, warmup=0, active=1, repeat=3)
+    with strobe.Profiler(output=tmp_path, schedule=rounds, max_bytes=1_000_001) as profiler:
+        for _ in range(3):
+            for _ in range(100_000):
+                with strobe.span("work"):
+                    pass
+            profiler.step()
+
+    assert capsys.readouterr().err.count("could not be written and are lost") == 1
+    for recording in profiler.recordings:
+        row = recording.completeness().to_dicts()[0]
+        assert row["dropped"] > 0
+        assert row["note"].count("max_bytes=1000001 is reached") == 1
 
 
 def test_max_seconds_cuts_what_nobody_ended(tmp_path: Path) -> None:
@@ -403,16 +425,16 @@ def test_max_memory_bytes_refuses_further_threads_and_says_so(tmp_path: Path) ->
         with strobe.span("work"):
             everybody.wait(TIMEOUT_SECONDS)
 
-    with strobe.Profiler(output=tmp_path, max_memory_bytes=3 << 20) as profiler:
+    with strobe.Profiler(output=tmp_path, max_memory_bytes=4 << 20) as profiler:
         threads = [threading.Thread(target=work) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
 
-    # Two rings of a little more than 1 MiB fit: the main thread's and one other.
+    # Three rings of a little more than 1 MiB fit: the main thread's, the recorder's and one other.
     assert names(profiler.recording) == ["work"]
-    (row,) = profiler.recording.completeness().to_dicts()
+    row = profiler.recording.completeness().to_dicts()[0]
     assert row["note"].count("was not recorded: max_memory_bytes") == 3
 
 
@@ -476,6 +498,7 @@ def test_a_second_start_is_refused(tmp_path: Path) -> None:
         ({"max_seconds": 0}, r"max_seconds=0\)"),
         ({"max_bytes": -1}, r"max_bytes=-1\)"),
         ({"max_bytes": True}, r"max_bytes=True\)"),
+        ({"max_total_bytes": 0}, r"max_total_bytes=0\)"),
         ({"ranks": [0, -1]}, r"ranks=\[0, -1\]\)"),
         ({"ranks": "0"}, r"ranks='0'\)"),
         ({"on_trace_ready": 3}, r"on_trace_ready=3\)"),

@@ -25,9 +25,11 @@ def finalize(arguments: list[str]) -> None:
         )
         raise UsageError(message)
     from strobe.finalize.process import take_orders
+    from strobe.store import places, rounds
 
     if not sum(1 for _ in map(carry_out, take_orders())):
         print("no recording waits to be finalized")
+    rounds.remove_stale(places.runtime_directory())
 
 
 def carry_out(order: Order) -> None:

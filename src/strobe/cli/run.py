@@ -87,6 +87,11 @@ def run(
         None, "--max-seconds", help="A round ends after this time, steps or not."
     ),
     max_bytes: int | None = typer.Option(None, "--max-bytes", help="Of one process's log."),
+    max_total_bytes: int | None = typer.Option(
+        None,
+        "--max-total-bytes",
+        help="Of all rounds of a process (16 GiB): the oldest are deleted; 0 for no bound.",
+    ),
     ranks: str | None = typer.Option(
         None, "--ranks", metavar="LIST", help="Record only in these ranks, as in 0,8-11."
     ),
@@ -159,6 +164,7 @@ def run(
         "schedule": _read_schedule(steps, {k: v for k, v in plan.items() if v is not None}),
         "max_seconds": max_seconds,
         "max_bytes": max_bytes,
+        "max_total_bytes": max_total_bytes,
         "ranks": None if ranks is None else _read_ranks(ranks),
         "clock": clock,
         "record_shapes": shapes or None,
@@ -179,6 +185,8 @@ def run(
         "stack_max_depth": stack_max_depth,
     }
     options = {key: value for key, value in asked.items() if value is not None}
+    if max_total_bytes == 0:
+        options["max_total_bytes"] = None
     if mindspore:
         _require_hook()
         _refuse_options(options, output)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from strobe._version import __version__
-from strobe.store import files, manifest, places
+from strobe.store import files, manifest, places, rounds
 
 # A finalizer is no part of the job that it serves.
 _RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "RANK_ID")
@@ -34,39 +35,45 @@ class Order(NamedTuple):
 
     recording: Path
     exports: list[dict[str, Any]]
+    bound: rounds.Bound | None = None
+    """Of all rounds of its program."""
 
 
-class Spawner(Protocol):
-    """Starts a program that is nobody's child (record's `spawn_detached`)."""
+class Calls(files.Calls, Protocol):
+    """What it takes to hand over a recording: strobe.record.recorder.core."""
 
-    def __call__(
+    def spawn_detached(
         self, argv: tuple[bytes, ...], environment: tuple[bytes, ...], error_path: bytes, /
     ) -> None:
-        """Raise OSError when the program cannot be started."""
+        """Start a program that is nobody's child; raises OSError."""
 
 
-def launch(recording: Path, exports: list[dict[str, Any]], spawn: Spawner) -> bool:
+def launch(
+    recording: Path,
+    exports: list[dict[str, Any]],
+    calls: Calls,
+    max_total_bytes: int | None = None,
+) -> bool:
     """Have a recording finalized: by the finalizer that runs, or by a new one.
 
     `exports` are the files to be written besides: what the program asked for, since what a manifest
-    says is no reason to write anywhere.
+    says is no reason to write anywhere. `max_total_bytes` bounds all rounds of this process that
+    are handed over with the same bound: the oldest are deleted.
 
     False where there can be none: then the log stays and open() does the work.
     """
     if not sys.executable:
         return False
     try:
-        runtime = places.runtime_directory()
-        waiting = runtime / _WAITING
-        waiting.mkdir(exist_ok=True)
-        entry = waiting / manifest.new_id()
-        order = {"recording": str(recording.resolve()), "exports": exports}
-        entry.with_suffix(".part").write_text(json.dumps(order))
-        entry.with_suffix(".part").rename(entry)
-        with _turn(runtime) as ours:
-            if not ours:
-                return True  # the one that runs looks again before it ends
-        spawn(
+        runtime = places.runtime_directory(calls)
+        order: dict[str, Any] = {"recording": str(recording.absolute()), "exports": exports}
+        if max_total_bytes is not None:
+            bound = find_bound(runtime, max_total_bytes)
+            order["bound"] = [str(bound.ledger), bound.max_bytes]
+        _leave_order(runtime / _WAITING, json.dumps(order).encode(), calls)
+        if calls.is_locked(str(runtime / _LOCK)):
+            return True  # the one that runs looks again before it ends
+        calls.spawn_detached(
             tuple(os.fsencode(argument) for argument in command(_VERB)),
             tuple(os.fsencode(f"{name}={value}") for name, value in environment().items()),
             os.fsencode(runtime / "finalizer.log"),
@@ -74,6 +81,39 @@ def launch(recording: Path, exports: list[dict[str, Any]], spawn: Spawner) -> bo
     except OSError:
         return False
     return True
+
+
+def find_bound(runtime: Path, max_total_bytes: int) -> rounds.Bound:
+    """Return the bound of this process's rounds."""
+    pid = os.getpid()
+    return rounds.find_bound(runtime, pid, manifest.own_start(pid), max_total_bytes)
+
+
+def rounds_waiting(bound: rounds.Bound) -> list[Path]:
+    """Return the rounds under this bound that wait to be finalized."""
+    waiting = places.runtime_directory() / _WAITING
+    orders = [order for entry in _listed(waiting) if (order := _read_order(entry))]
+    return [order.recording for order in orders if order.bound == bound]
+
+
+@functools.cache  # an order does not change while it waits
+def _read_order(entry: Path) -> Order | None:
+    try:
+        order = json.loads(entry.read_text())
+    except FileNotFoundError:  # another finalizer has taken it
+        return None
+    ledger, max_bytes = order.get("bound") or (None, 0)
+    bound = rounds.Bound(Path(ledger), max_bytes) if ledger else None
+    return Order(Path(order["recording"]).resolve(), order["exports"], bound)
+
+
+def _leave_order(waiting: Path, order: bytes, calls: Calls) -> None:
+    entry = waiting / manifest.new_id()
+    try:
+        files.write_whole(entry, order, calls)
+    except FileNotFoundError:
+        waiting.mkdir(exist_ok=True)
+        files.write_whole(entry, order, calls)
 
 
 def environment() -> dict[str, str]:
@@ -108,9 +148,10 @@ def take_orders() -> Iterator[Order]:
             if not ours:
                 return
             for entry in _listed(waiting):
-                order = json.loads(entry.read_text())
-                entry.unlink()
-                yield Order(Path(order["recording"]), order["exports"])
+                order = _read_order(entry)
+                entry.unlink(missing_ok=True)
+                if order is not None:
+                    yield order
 
 
 def _raise_limits() -> None:
@@ -150,10 +191,12 @@ def _turn(runtime: Path) -> Iterator[bool]:
     except ImportError:  # no such locks here: each finalizer is on its own
         yield True
         return
-    with (runtime / _LOCK).open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
+    lock = os.open(runtime / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        yield False
+    else:
         yield True
+    finally:
+        os.close(lock)

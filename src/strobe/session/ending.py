@@ -4,17 +4,21 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from strobe.finalize.process import find_bound
+from strobe.model.threads import FILES
 from strobe.record import recorder, windows
 from strobe.record.messages import show
-from strobe.store import places
+from strobe.store import places, rounds
 
 _WAIT_SECONDS = 10.0
 
@@ -32,6 +36,10 @@ class _Endings:
     expected: list[Path] = field(default_factory=list)
     last: list[Callable[[], object]] = field(default_factory=list)
     announced: bool = False
+    losses: set[str] = field(default_factory=set)
+    """The causes of loss that were shown."""
+    deletions_announced: bool = False
+    deleting: threading.Lock = field(default_factory=threading.Lock)
 
 
 _endings = _Endings()
@@ -77,6 +85,40 @@ def announce(recording: Path) -> None:
     show(f"recording into {str(recording)!r} with the {recorder.KIND} recorder{why}")
 
 
+def announce_loss(records: int, cause: str) -> None:
+    """Say that records are lost: once per cause; completeness counts those of each round."""
+    if cause not in _endings.losses:
+        _endings.losses.add(cause)
+        show(f"{records} records could not be written and are lost ({cause})")
+
+
+def announce_deletions(max_total_bytes: int) -> None:
+    """Say once per process that its oldest rounds are deleted, as soon as one was."""
+    if _endings.deletions_announced:
+        return
+    with contextlib.suppress(OSError):
+        bound = find_bound(places.runtime_directory(recorder.core), max_total_bytes)
+        if bound.mark.exists():
+            _endings.deletions_announced = True
+            show(
+                f"the oldest rounds of this program are deleted (max_total_bytes={max_total_bytes}"
+                " is reached); the completeness of later rounds counts them"
+            )
+
+
+def delete_beside(recording: Path, max_total_bytes: int) -> None:
+    """Keep the rounds below their bound where there is no finalizer: in a thread."""
+
+    def delete() -> None:
+        with contextlib.suppress(OSError), _endings.deleting:
+            bound = find_bound(places.runtime_directory(), max_total_bytes)
+            rounds.make_room(bound, recording)
+            rounds.add(bound, recording)
+
+    with contextlib.suppress(RuntimeError):  # no thread can be started
+        threading.Thread(target=delete, name=FILES, daemon=True).start()
+
+
 def _finish() -> None:
     """Stop what still records; at a terminal, wait for the tables, but not for long."""
     for profiler in list(_endings.running):
@@ -103,11 +145,17 @@ def _wait_for_tables(recording: Path, deadline: float) -> None:
     if places.is_finalized(recording):
         return
     show(f"writing the tables of {str(recording)!r} (goes on without this program; ^C to leave)")
+    from strobe.reports.waiting import Bar
+
+    bar = Bar("writing the tables", sys.stderr)  # drawn here: no thread can be started any more
     try:
         while not places.is_finalized(recording) and time.monotonic() < deadline:
+            bar.draw()
             time.sleep(0.05)
     except KeyboardInterrupt:
         return
+    finally:
+        bar.erase()
 
 
 def _start_as_child() -> None:

@@ -7,16 +7,24 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from strobe.finalize.process import Order
+from strobe.finalize.process import Order, rounds_waiting
 from strobe.finalize.run import finalize
-from strobe.store import manifest
+from strobe.store import manifest, rounds
 from strobe.store.tables import Tables
 
 
 def carry_out(order: Order) -> None:
-    """Finalize a recording and write the files that its program asked for."""
-    if order.recording.is_dir():  # else it was deleted while it waited
-        write_exports(order.recording, finalize(order.recording), order.exports)
+    """Finalize a recording and write the files that its program asked for.
+
+    If the program's rounds take more than they may, the oldest are deleted first.
+    """
+    if not order.recording.is_dir():
+        return  # it was deleted while it waited
+    if order.bound is not None:
+        rounds.make_room(order.bound, order.recording, rounds_waiting(order.bound))
+    write_exports(order.recording, finalize(order.recording), order.exports)
+    if order.bound is not None:  # one that failed stays: it may be completed later
+        rounds.add(order.bound, order.recording)
 
 
 def write_exports(recording: Path, tables: Path, exports: list[dict[str, Any]]) -> None:

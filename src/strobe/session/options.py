@@ -17,6 +17,9 @@ from strobe.record.schedule import Schedule, as_schedule
 from strobe.record.source import Report, Stacks, Wants
 
 MAX_BYTES = 4 << 30
+# Four of the largest rounds: one that is recorded, one of which the tables are being written, and
+# two to look at.
+MAX_TOTAL_BYTES = 4 * MAX_BYTES
 MAX_MEMORY_BYTES = 256 << 20
 STACK_RATE_HZ = 100.0
 _MOST_HZ = 1000
@@ -48,6 +51,7 @@ class Options:
     activities: Any = None
     max_seconds: float | None = None
     max_bytes: int = MAX_BYTES
+    max_total_bytes: int | None = MAX_TOTAL_BYTES
     max_memory_bytes: int = MAX_MEMORY_BYTES
     ranks: Sequence[int] | None = None
     clock: Clock = "monotonic"
@@ -84,6 +88,9 @@ class Options:
         for name in ("max_bytes", "max_memory_bytes"):
             if not _is_positive(getattr(self, name), (int,)):
                 self._refuse(name, "must be an int above 0")
+        total = self.max_total_bytes
+        if total is not None and not _is_positive(total, (int,)):
+            self._refuse("max_total_bytes", "must be an int above 0, or None")
         if self.ranks is not None and not _are_ranks(self.ranks):
             self._refuse("ranks", "must be a list of ints of 0 or more, or None")
         if isinstance(self.activities, str) or not isinstance(self.activities, _MANY):

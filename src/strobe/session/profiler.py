@@ -17,9 +17,16 @@ from strobe.errors import CaptureError, FormatError, StateError, UsageError
 from strobe.record import clocks, recorder
 from strobe.record.messages import show
 from strobe.record.schedule import CHANGES, State, as_int
+from strobe.record.turns import short_turns
 from strobe.session import ending
 from strobe.session.handlers import Export
-from strobe.session.options import MAX_BYTES, MAX_MEMORY_BYTES, STACK_RATE_HZ, Options
+from strobe.session.options import (
+    MAX_BYTES,
+    MAX_MEMORY_BYTES,
+    MAX_TOTAL_BYTES,
+    STACK_RATE_HZ,
+    Options,
+)
 from strobe.session.place import find_place
 from strobe.session.round import Destination, Round, open_round
 from strobe.sources import active as sources
@@ -53,6 +60,8 @@ class Profiler:
         output, name: the folder of recordings, and what this one's name begins with (the script's).
         max_seconds: a round ends after this time even if nobody calls step().
         max_bytes: of one process's log (4 GiB); what comes after is dropped and counted.
+        max_total_bytes: of all rounds of this process (16 GiB), None for no bound. The finalizer
+            deletes the oldest, never an export or MindSpore's files; completeness says how many.
         max_memory_bytes: of one process's rings (256 MiB, about 240 threads).
         ranks: record only in processes of these ranks.
         clock: "tsc" takes times from the processor's counter, which makes a span cheaper; where it
@@ -83,6 +92,7 @@ class Profiler:
         activities: Any = None,
         max_seconds: float | None = None,
         max_bytes: int = MAX_BYTES,
+        max_total_bytes: int | None = MAX_TOTAL_BYTES,
         max_memory_bytes: int = MAX_MEMORY_BYTES,
         ranks: Sequence[int] | None = None,
         clock: clocks.Clock = "monotonic",
@@ -408,13 +418,14 @@ class Profiler:
         if self._is_silent:
             return
         try:
-            self._round = open_round(
-                self._options,
-                place=self._place,
-                clock_problem=self._clock_problem,
-                first_step=self._step,
-                destination=self._find_destination(),
-            )
+            with short_turns():
+                self._round = open_round(
+                    self._options,
+                    place=self._place,
+                    clock_problem=self._clock_problem,
+                    first_step=self._step,
+                    destination=self._find_destination(),
+                )
         except CaptureError as error:
             if not self._started:
                 raise
@@ -425,7 +436,8 @@ class Profiler:
     def _close_round(self, *, with_step: bool) -> None:
         assert self._round is not None
         ended, self._round = self._round, None
-        missing = ended.close(with_step=with_step, metadata=self._metadata)
+        with short_turns():
+            missing = ended.close(with_step=with_step, metadata=self._metadata)
         self._report(missing)
         self._finished.append(ended.path)
         handler = self._options.on_trace_ready
