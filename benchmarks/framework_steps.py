@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import strobe
-from rounds import compare, interleave, medians
+from rounds import Kept, compare, interleave, medians, own_times
 
 LAYERS = 8
 
@@ -122,12 +122,14 @@ def main() -> None:
 
 def measure_steps(framework: Any, train: Train, folder: str, rounds: int) -> dict[str, Any]:
     ways: dict[str, Any] = {"bare": contextlib.nullcontext}
+    kept = {f"strobe, {asked}": Kept(folder, each) for asked, each in framework.asked.items()}
     for asked, options in framework.asked.items():
-        ways[f"strobe, {asked}"] = lambda options=options: strobe.Profiler(output=folder, **options)
         ways[f"own, {asked}"] = lambda options=options: framework.own(folder, **options)
+    ways |= kept
     spent = interleave(train, ways, rounds)
     return {
         "rounds": rounds,
+        "own": own_times(kept, spent, train),
         "bare_us": statistics.median(spent["bare"]),
         "added_us": medians(spent),
         "ratios": {

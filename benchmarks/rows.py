@@ -19,13 +19,14 @@ class Row:
 
 def rows(results: Json) -> Iterator[Row]:
     yield from span_rows(results)
+    yield from own_rows("100,000", results["spans"]["own"])
     added = results["import"]
     yield Row(
         "import strobe",
         f"+{added['added_ms']:.1f} ms",
         f"bare Python {added['bare_ms']:.1f} ms",
-        "≤ 30 ms",
-        added["added_ms"] <= 30,
+        "≤ 5 ms",
+        added["added_ms"] <= 5,
     )
     hook = results["hook"]
     yield Row(
@@ -42,7 +43,7 @@ def rows(results: Json) -> Iterator[Row]:
         if torch and str(torch["spans"]) == count:
             other = f"torch {torch['stop_ms']:,.0f} ms"
         stop = figures["stop_ms"]
-        yield Row(f"stop() at {int(count):,}", f"{stop:.1f} ms", other, "≤ 50 ms", stop <= 50)
+        yield Row(f"stop() at {int(count):,}", f"{stop:.1f} ms", other, "≤ 20 ms", stop <= 20)
     for count, figures in results["recordings"].items():
         table = figures["table"]
         one_million = count == "1000000"
@@ -60,6 +61,14 @@ def rows(results: Json) -> Iterator[Row]:
             "≤ 1/100 of torch, ≤ 300 MB" if one_million else "",
             holds,
         )
+    for figures in results["finalized"].values():
+        yield Row(
+            f"tables of {figures['events']:,} {figures['kind']}",
+            f"{figures['seconds']:.1f} s, {figures['anonymous_mb']:.0f} MB",
+            f"{figures['disk_bytes_per_event']:.0f} B of disk an event",
+            "≤ 1 GB",
+            figures["anonymous_mb"] <= 1000,
+        )
     for count, figures in results["recordings"].items():
         above = figures["memory_above_bare_mb"]
         growth = figures["memory_growth_mb"]
@@ -70,13 +79,18 @@ def rows(results: Json) -> Iterator[Row]:
             f"memory while recording {int(count):,}",
             f"+{above:.1f} MB ({growth:+.1f} on the way)",
             other,
-            "≤ 64 MB, constant",
-            above <= 64 and growth <= 4,
+            "≤ 16 MB, constant",
+            above <= 16 and growth <= 4,
         )
+    for figures in results["summary"]:
+        yield from summary_rows(figures)
     yield from profiler_rows(results)
     yield from host_rows(results)
+    yield from memory_lines_rows(results["memory_lines"])
     for figures in results.get("python_calls", ()):
         yield from python_rows(figures)
+    for figures in results["stack_samples"]:
+        yield from sample_rows(figures)
     if "torch_steps" in results:
         yield from torch_rows(results)
     for name in ("jax", "paddle"):
@@ -95,9 +109,22 @@ def rows(results: Json) -> Iterator[Row]:
             f"stored: {name[:40]}",
             f"{size:.2f} B/event",
             f"{figures['rows']:,} events",
-            "≤ 10 B" if judged else "(too small to judge)",
-            size <= 10 if judged else None,
+            "≤ 8 B" if judged else "(too small to judge)",
+            size <= 8 if judged else None,
         )
+
+
+def summary_rows(figures: Json) -> Iterator[Row]:
+    floor = figures["import polars"]
+    for what, spent in figures.items():
+        if spent is not floor:
+            yield Row(
+                f"strobe summary of 1,000,000 {what}, whole command",
+                f"{spent['median_s']:.2f} s (at least {spent['min_s']:.2f})",
+                f"import polars {floor['median_s']:.2f} s (at least {floor['min_s']:.2f})",
+                "≤ 0.5 s",
+                spent["median_s"] <= 0.5,
+            )
 
 
 def mindspore_tree_rows(results: Json) -> Iterator[Row]:
@@ -154,13 +181,29 @@ def equal_steps(steps: Json, events: str, peer: str, key: str = "") -> Iterator[
         yield row
 
 
+def own_rows(what: str, own: Json) -> Iterator[Row]:
+    """Yield what recordings say they cost, beside the CPU time that they added in the same run."""
+    for name, found in own.items():
+        stated, measured = found["own_us"], found["added_us"]
+        asked = name.removeprefix("strobe, ")
+        ratio = None if stated is None else stated / measured
+        yield Row(
+            f"own time of {what}, {asked}",
+            "unknown, and said to be" if stated is None else f"{stated:,.0f} µs",
+            f"+{measured:,.0f} µs measured" + ("" if ratio is None else f": {ratio:.2f}×"),
+            "" if ratio is None else "0.5 to 2×",
+            None if ratio is None else 0.5 <= ratio <= 2,
+        )
+
+
 def torch_rows(results: Json) -> Iterator[Row]:
     steps = results["torch_steps"]
-    limits = {"plain": 0.9, "shapes": 0.75, "shapes and memory": 0.8}
+    limits = {"plain": 0.75, "shapes": 0.64, "shapes and memory": 0.68}
     for asked, ratio, row in step_rows(steps, f"{steps['events']} torch events", "torch"):
         row.target = f"≤ {limits[asked]}×, interval below 1"
         row.holds = ratio["ratio"] <= limits[asked] and ratio["high"] < 1
         yield row
+    yield from own_rows("a torch step", steps["own"])
     closed = steps["added_us"]["strobe, closed"]
     yield Row("the same step, profiler closed", f"{closed:+.0f} µs", "", "")
     ours, torch = results["torch_many"], results["torch_table"]
@@ -169,8 +212,8 @@ def torch_rows(results: Json) -> Iterator[Row]:
         f"stop() at {events}",
         f"{ours['stop_ms']:.1f} ms",
         f"torch {torch['stop_ms']:,.0f} ms",
-        "≤ 50 ms",
-        ours["stop_ms"] <= 50,
+        "≤ 20 ms",
+        ours["stop_ms"] <= 20,
     )
     table, seconds = ours["table"], torch["stop_ms"] / 1e3 + torch["table_s"]
     yield Row(
@@ -208,6 +251,7 @@ def paddle_rows(tables: Json) -> Iterator[Row]:
 def framework_rows(name: str, steps: Json) -> Iterator[Row]:
     events = f"{steps['events'] // steps['steps']} {name} events"
     yield from equal_steps(steps, events, name, "own")
+    yield from own_rows(f"a {name} step", steps["own"])
     stop_ms = steps["stop_ms"]
     yield Row(
         f"stop() at {steps['events']:,} {name} events",
@@ -229,6 +273,7 @@ def framework_rows(name: str, steps: Json) -> Iterator[Row]:
 def mindspore_rows(steps: Json) -> Iterator[Row]:
     events = f"{steps['events'] // steps['steps']} MindSpore operators"
     yield from equal_steps(steps, events, "mindspore")
+    yield from own_rows("a MindSpore step", steps["own"])
     closed = steps["added_us"]["strobe, closed"]
     yield Row("the same step, profiler closed", f"{closed:+.0f} µs", "", "")
     yield Row(
@@ -249,39 +294,52 @@ def mindspore_rows(steps: Json) -> Iterator[Row]:
 
 
 def python_rows(figures: Json) -> Iterator[Row]:
-    """Calls traced beside others, of which viztracer is the one to beat; then samples."""
+    """Calls traced beside others, of which viztracer is the one to beat."""
     for call, added in figures["calls"].items():
         ours = added["strobe"]
         others = {name: took for name, took in added.items() if name != "strobe"}
         judged = "viztracer" in others and call == "Python call"
+        most = 0.85 if figures["python"].startswith(("3.10.", "3.11.")) else 0.65
         yield Row(
             f"{call}, traced, Python {figures['python']}",
             f"+{ours:.0f} ns",
             ", ".join(f"{name} +{t:.0f} ns: {ours / t:.2f}×" for name, t in others.items()),
-            "≤ 0.9× viztracer" if judged else "",
-            ours <= 0.9 * others["viztracer"] if judged else None,
+            f"≤ {most}× viztracer" if judged else "",
+            ours <= most * others["viztracer"] if judged else None,
         )
-    for program, found in figures["samples"].items():
-        yield Row(
-            f"samples at 100 Hz of {program}, Python {figures['python']}",
-            f"{found['cpu_share']:.2%} of the program's CPU",
-            f"{found['achieved_hz']:.0f} Hz achieved, shares up to "
-            f"{found['largest_error']:.1%} off",
-            "≤ 1 %",
-            found["cpu_share"] <= 0.01,
-        )
+    yield from own_rows(f"20 programs, traced, Python {figures['python']}", figures["own"])
+
+
+def sample_rows(figures: Json) -> Iterator[Row]:
+    """The stack sampler, program by program: the rate it keeps, its cost, how true shares are."""
+    for program, found in figures["programs"].items():
+        for rate in found:
+            yield Row(
+                f"samples at {rate['asked_hz']} Hz of {program}, Python {figures['python']}",
+                f"{rate['kept_hz']:.0f} Hz, {rate['own_share_of_wall']:.2%} of one core",
+                f"shares up to {rate['largest_error']:.1%} off, {rate['error_by_chance']:.1%} by "
+                "chance alone",
+                "the rate, or 1 % of one core; ≤ 2 % off",
+                sampler_holds(rate),
+            )
+
+
+def sampler_holds(rate: Json) -> bool:
+    # A rate may be lower only where the budget is used up.
+    kept = rate["kept_hz"] >= 0.95 * rate["asked_hz"] or rate["own_share_of_wall"] >= 0.009
+    return kept and rate["own_share_of_wall"] <= 0.01 and rate["largest_error"] <= 0.02
 
 
 def profiler_rows(results: Json) -> Iterator[Row]:
     for state, figures in results["steps"].items():
-        ends = state == "end of a round"
-        median_us, p90_us = figures["median_us"], figures["p90_us"]
+        ends = state.startswith("end of a round")
+        median_us, p99_us = figures["median_us"], figures["p99_us"]
         yield Row(
-            "step() that ends a round" if ends else f"step(), {state}",
-            f"{median_us / 1e3:.1f} ms ({p90_us / 1e3:.1f})" if ends else f"{median_us:.1f} µs",
+            f"step(), {state}",
+            f"{median_us / 1e3:.1f} ms (p99 {p99_us / 1e3:.1f})" if ends else f"{median_us:.1f} µs",
             "",
-            "≤ 50 ms" if ends else "",
-            p90_us <= 50_000 if ends else None,
+            "≤ 50 ms (p99)" if ends else "",
+            p99_us <= 50_000 if ends else None,
         )
     encoders = results["export"]["encoders"]
     beside = ", ".join(f"{name} {e['ns_per_event']:.0f} ns" for name, e in encoders.items())
@@ -292,8 +350,8 @@ def profiler_rows(results: Json) -> Iterator[Row]:
             f"export of 1,000,000: {form}",
             f"{spent:.0f} ns, {figures['bytes_per_event']:.0f} B per event",
             beside if form == "chrome" else "",
-            "" if form == "chrome.gz" else "≤ 100 ns",
-            None if form == "chrome.gz" else spent <= 100,
+            "" if form == "chrome.gz" else "≤ 80 ns",
+            None if form == "chrome.gz" else spent <= 80,
         )
 
 
@@ -310,6 +368,28 @@ def host_rows(results: Json) -> Iterator[Row]:
         yield Row(f"a batch of strobe.watch ({state})", f"+{watch[f'{state}_ns']:,.0f} ns", "", "")
 
 
+_PROGRAMS_OF_MEMORY = {
+    "small": "blocks that are freed at once",
+    "growing": "a new peak with each block",
+    "held": "2 million blocks held",
+    "deep": "deep stacks",
+    "lines": "5,000 lines",
+    "threads": "new peaks in four threads",
+}
+
+
+def memory_lines_rows(results: Json) -> Iterator[Row]:
+    for program, figures in results.items():
+        bare, traced = figures["bare_s"], figures["tracemalloc_s"]
+        yield Row(
+            f"memory_lines=True, {_PROGRAMS_OF_MEMORY[program]}",
+            f"{figures['strobe_s']:.2f} s ({figures['strobe_s'] / bare:.1f}× bare)",
+            f"tracemalloc {traced:.2f} s ({traced / bare:.1f}× bare): {figures['ratio']:.2f}×",
+            "≤ 1.5× tracemalloc",
+            figures["ratio"] <= 1.5,
+        )
+
+
 # The most that a span with attributes may cost, in plain spans.
 _WITH_ATTRIBUTES = {
     "strobe.span, an int": 3,
@@ -321,7 +401,7 @@ _WITH_ATTRIBUTES = {
 def span_rows(results: Json) -> Iterator[Row]:
     floor_name = "empty C manager, made before"
     runs = [("", results["spans"]), *results["peers"].items()]
-    for state, limit in (("on", 2), ("off", 1)):
+    for state, limit in (("on", 1.5), ("off", 0.8)):
         main = results["spans"][state]
         floor = main.get(floor_name)
         plain = main["strobe.span, made each time"]

@@ -18,6 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from finalize_many import PROGRAMS
 from rows import Json, Row, rows
 
 HERE = Path(__file__).resolve().parent
@@ -28,6 +29,11 @@ TRACES = ROOT.parent / "shared" / "data"
 ANALYSED = "260"
 # Of which a table is to be made, however quick the run: what it must be is said of so many.
 MANY = "1000000"
+# Whose tables may take one gigabyte of memory; where a run need not be quick, plain spans more.
+FINALIZED, MOST_FINALIZED = "10000000", "100000000"
+
+
+KINDS = [kind for kind in PROGRAMS if kind != "torch records"]
 
 
 def part(script: str, *arguments: str, python: str = sys.executable) -> Json:
@@ -119,6 +125,21 @@ def measure_recording(count: int) -> Json:
     }
 
 
+def measure_finalizing(arguments: argparse.Namespace) -> Json:
+    """Make the tables of long recordings, of each kind of events."""
+    counts = [("plain spans", MANY), *((kind, FINALIZED) for kind in KINDS)]
+    if not arguments.quick:
+        counts.append(("plain spans", MOST_FINALIZED))
+    found = {
+        f"{kind} {count}": {"kind": kind, **part("finalize_many.py", kind, count)}
+        for kind, count in counts
+    }
+    if torch := arguments.peers.get("torch"):
+        kind = "torch records"
+        found[kind] = {"kind": kind, **part("finalize_many.py", kind, FINALIZED, python=torch)}
+    return found
+
+
 def measure_torch(count: str, python: str) -> Json:
     """Record the program of torch_table.py and make its table, from a log nobody has touched."""
     with tempfile.TemporaryDirectory() as folder:
@@ -156,10 +177,15 @@ def run(arguments: argparse.Namespace) -> Json:
     }
     for count in (100_000, 1_000_000) if arguments.quick else (100_000, 1_000_000, 10_000_000):
         results["recordings"][str(count)] = measure_recording(count)
+    results["finalized"] = measure_finalizing(arguments)
     results["python_calls"] = [part("python_calls.py")]
+    sampled_for = ("--seconds", "20" if arguments.quick else "60")
+    results["stack_samples"] = [part("stack_samples.py", *sampled_for)]
     results["steps"] = part("steps.py")
     results["export"] = part("export.py")
+    results["summary"] = [part("summary.py", MANY)]
     results["host"] = part("sampler.py", "8" if arguments.quick else "30")
+    results["memory_lines"] = part("memory_lines.py", "3" if arguments.quick else "7")
     for name, python in arguments.peers.items():
         if name == "mindspore":  # it has no spans of the user's on a CPU
             rounds_of_steps = "15" if arguments.quick else "40"
@@ -168,6 +194,7 @@ def run(arguments: argparse.Namespace) -> Json:
             continue
         if name.startswith("3."):  # another Python, whose calls are traced by other means
             results["python_calls"].append(part("python_calls.py", python=python))
+            results["stack_samples"].append(part("stack_samples.py", *sampled_for, python=python))
             continue
         results["peers"][name] = part("spans.py", "--rounds", rounds, python=python)
         if name in ("jax", "paddle"):
@@ -177,6 +204,7 @@ def run(arguments: argparse.Namespace) -> Json:
             results["python_calls"].append(part("python_calls.py", "--rounds", "10", python=python))
             results["torch_table"] = part("torch_table.py", MANY, python=python)
             results["torch_many"] = measure_torch(MANY, python)
+            results["summary"].append(part("summary.py", MANY, "--torch", python=python))
             rounds_of_steps = "25" if arguments.quick else "60"
             results["torch_steps"] = part("torch_steps.py", rounds_of_steps, python=python)
         if name == "paddle":
@@ -235,6 +263,9 @@ def page(results: Json, table: list[Row]) -> str:
         "- **operator table, cold**: a new process opens a log that nobody has touched: imports,",
         "  recovery, nesting, Parquet and the table; the median of five. torch: `stop()` and",
         "  `key_averages().table()`, imports not counted; half of its events are operators.",
+        "- **tables of**: all tables of a recording, in a new process. Memory is what is",
+        "  anonymous; columns that do not fit are in files, whose bytes are beside it. A hundred",
+        "  million spans are finalized where a run is not quick.",
         "- **step of torch events**: CPU time that profiling adds to a training step of an MLP:",
         "  medians of shuffled rounds, and in parentheses where 95 % of bootstrap resamples lie.",
         "  With shapes, torch keeps strides and scalar inputs too; strobe keeps shapes and dtypes,",
@@ -245,7 +276,7 @@ def page(results: Json, table: list[Row]) -> str:
         "- **stored**: the `spans` table of traces that other tools wrote, without arguments.",
         "",
     ]
-    return "\n".join(lines)
+    return "\n".join(lines) + "\n" + (HERE / "measured_once.md").read_text()
 
 
 def main() -> None:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import strobe
+from rounds import compare_own
 
 Batch = Callable[[int], None]
 
@@ -101,6 +102,14 @@ def span_with_three(count: int) -> None:
     for number in range(count):
         with span("span", number=number, loss=0.5, split="train"):
             pass
+
+
+# Whose own time, as recordings state it, is compared with what they add.
+OWN = {
+    "plain spans": new_span,
+    "spans with an int": span_with_int,
+    "spans with three attributes": span_with_three,
+}
 
 
 def counter(count: int) -> None:
@@ -265,7 +274,9 @@ def main() -> None:
         on = measure([*floor, *ours(), *others], arguments.rounds, switch=True)
     for state, spent in (("off", off), ("on", on)):
         results[state] = {name: describe(values) for name, values in spent.items()}
-    json.dump({"python": sys.version.split()[0], "rounds": arguments.rounds, **results}, sys.stdout)
+    own = {name: compare_own(lambda batch=batch: batch(100_000)) for name, batch in OWN.items()}
+    found = {"python": sys.version.split()[0], "rounds": arguments.rounds, "own": own, **results}
+    json.dump(found, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 import strobe
-from rounds import compare, interleave, medians
+from rounds import Kept, compare, interleave, medians, own_times
 
 LAYERS = 8
 # what is asked of both: (strobe's options, torch.profiler's)
@@ -41,10 +41,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         never = strobe.schedule(wait=10**9, warmup=0, active=1)
         ways["strobe, closed"] = with_strobe(folder, {"schedule": never})
-        for asked, (ours, theirs) in ASKED.items():
-            ways[f"strobe, {asked}"] = with_strobe(folder, ours)
+        kept = {f"strobe, {asked}": Kept(folder, ours) for asked, (ours, _) in ASKED.items()}
+        for asked, (_, theirs) in ASKED.items():
             ways[f"torch, {asked}"] = with_torch(theirs)
+        ways |= kept
         spent = interleave(train, ways, rounds)
+        own = own_times(kept, spent, train)
         events = count_events(train, folder)
     json.dump(
         {
@@ -53,6 +55,7 @@ def main() -> None:
             "events": events,
             "bare_us": statistics.median(spent["bare"]),
             "added_us": medians(spent),
+            "own": own,
             "ratios": {
                 asked: compare(spent, f"strobe, {asked}", f"torch, {asked}") for asked in ASKED
             },
