@@ -41,6 +41,12 @@ def extensions() -> list[Extension]:
             extra_link_args=["-pthread"],
         ),
         Extension(
+            "strobe.store._arrays",
+            sources("native/store"),
+            extra_compile_args=flags,
+            extra_link_args=["-pthread"],
+        ),
+        Extension(
             "strobe.exporters._writers",
             writers,
             include_dirs=["native/exporters"],

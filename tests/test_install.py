@@ -19,6 +19,7 @@ EXTENSIONS = [
     "strobe.exporters._writers",
     "strobe.importers._json",
     "strobe.importers._wire",
+    "strobe.store._arrays",
 ]
 BUILD = os.environ.get("STROBE_BUILD", "auto")
 

@@ -16,6 +16,8 @@ from strobe.store.parquet import Column
 from strobe.store.spill import Spill
 
 _HOST = -1
+_WIDTH = 4
+"""Frames of allocations are so much larger than the columns of other tables' parts."""
 
 
 def allocation_parts(
@@ -28,7 +30,7 @@ def allocation_parts(
     owner = innermost_open(events.owner_ns, events.lane, spans, spill)
     before = _before(trace.held).with_columns(start_ns=pl.lit(trace.start_ns, pl.Int64))
     alive, in_use = before.clear(), before.clear().select("pid", "device", "bytes")
-    for part in spill.parts(len(events)) or [slice(0, 0)]:
+    for part in spill.parts(len(events), columns=_WIDTH) or [slice(0, 0)]:
         rows = _rows(events.take(part), owner[part], trace.threads)
         if part.start == 0:
             rows = pl.concat([before, rows], how="diagonal")

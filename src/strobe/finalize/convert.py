@@ -21,7 +21,8 @@ from strobe.store import files, manifest
 from strobe.store.cache import Cache, Entry, bound_bytes
 from strobe.store.frames import are_whole
 from strobe.store.layout import FORMAT_VERSION
-from strobe.store.places import cache_folder
+from strobe.store.places import cache_folder, scratch_folder
+from strobe.store.spill import Spill
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _ROOMS = ("importers", "assemble", "model", "finalize", "store")
@@ -68,21 +69,37 @@ def convert(
     if entry is not None:
         return Converted(entry.tables, entry)
     progress("reading", 0.0)
+    scratch = scratch_folder()
     try:
-        trace = importer.read(path) if parsed is None else parsed.trace()
+        with Spill(scratch).large_arrays():
+            trace = _described(_read(path, importer, parsed), path, importer)
+            return _write(trace, path, cache, key, progress, first)
+    except MemoryError as error:
+        reason = f"there is too little memory, or less than 1 GiB is free in {str(scratch)!r}"
+        raise FormatError(path, "tables", reason) from error
+
+
+def _read(path: Path, importer: Importer, parsed: Parsed | None) -> Trace:
+    try:
+        return importer.read(path) if parsed is None else parsed.trace()
     except OSError as error:
         raise FormatError(path, "file", f"cannot be read ({error.strerror or error})") from error
-    described = _described(trace, path, importer)
+
+
+def _write(
+    trace: Trace, path: Path, cache: Cache | None, key: str, progress: Progress, first: First
+) -> Converted:
+    """Write the tables into the cache, or else into a temporary folder."""
     if cache is not None:
         with contextlib.suppress(OSError):  # a full disk
             with cache.writing(key) as folder:
-                assemble(described, folder, progress, first)
+                assemble(trace, folder, progress, first)
             entry = cache.find(key)
             if entry is not None:
                 return Converted(entry.tables, entry)
     try:
         with temporary_folder() as folder:
-            assemble(described, folder, progress, first)
+            assemble(trace, folder, progress, first)
     except OSError as error:
         reason = f"its tables cannot be written ({error.strerror or error})"
         raise FormatError(path, "tables", reason) from error

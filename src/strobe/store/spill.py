@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import mmap
 import os
 import tempfile
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,6 +18,11 @@ import numpy.typing as npt
 
 from strobe.store import files
 from strobe.store.text_file import TextFile
+
+try:
+    from strobe.store import _arrays
+except ImportError:  # not built here: what numpy makes itself stays in memory
+    _arrays = None  # type: ignore[assignment]
 
 IN_MEMORY_ROWS = 1 << 21
 """The most rows of a column that is kept in memory."""
@@ -30,6 +38,23 @@ class Spill:
     def __init__(self, folder: Path, in_memory_rows: int = IN_MEMORY_ROWS) -> None:
         self._folder = folder
         self.in_memory_rows = in_memory_rows
+
+    @contextlib.contextmanager
+    def large_arrays(self) -> Iterator[None]:
+        """Put whatever large arrays numpy makes in this thread meanwhile into files, too.
+
+        So code that computes with whole columns needs no more memory than code that takes them
+        part by part. Where the disk has no room, numpy raises MemoryError.
+        """
+        if _arrays is None:
+            yield
+            return
+        table, least_bytes = _function_table(), self.in_memory_rows * 8
+        before = _arrays.begin(table, self._folder, least_bytes, files.LEFT_FREE_BYTES)
+        try:
+            yield
+        finally:
+            _arrays.end(table, before)
 
     def empty(self, rows: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Return a column to be filled. Raises OSError if the disk has no room for it."""
@@ -50,9 +75,12 @@ class Spill:
             found[part] = table[places[part]]
         return found
 
-    def parts(self, rows: int) -> list[slice]:
-        """Return slices of so many rows that together are small beside what memory may hold."""
-        size = max(1, self.in_memory_rows // 2)
+    def parts(self, rows: int, columns: int = 1) -> list[slice]:
+        """Return slices of all rows, each small beside what memory may hold.
+
+        `columns` is how many times as much memory as a column a computation needs for its rows.
+        """
+        size = max(1, self.in_memory_rows // (2 * columns))
         return [slice(first, min(first + size, rows)) for first in range(0, rows, size)]
 
     def growing(self, dtype: npt.DTypeLike) -> GrowingColumn:
@@ -73,6 +101,15 @@ class Spill:
             # A page of a file with holes that finds the disk full is a SIGBUS.
             os.posix_fallocate(file.fileno(), 0, size)
             return np.frombuffer(mmap.mmap(file.fileno(), size), dtype)
+
+
+def _function_table() -> Any:
+    """Return numpy's functions for C, whose module has had two names."""
+    try:
+        module = importlib.import_module("numpy._core._multiarray_umath")
+    except ImportError:
+        module = importlib.import_module("numpy.core._multiarray_umath")
+    return module._ARRAY_API
 
 
 class GrowingColumn:

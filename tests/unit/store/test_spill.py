@@ -7,13 +7,14 @@ import os
 import resource
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
 from strobe.store import files
-from strobe.store.spill import Spill
+from strobe.store.spill import Spill, _arrays
 
 
 def anonymous_bytes() -> int:
@@ -90,3 +91,80 @@ def test_a_disk_is_not_filled_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         growing.extend(np.zeros(1000))
     with pytest.raises(OSError, match="would stay free"):
         texts.extend(pl.Series(["a text"]))
+
+
+needs_c = pytest.mark.skipif(_arrays is None, reason="the C extension is not built")
+
+
+def lies_in_a_file(column: Any) -> bool:
+    """Whether an array's memory is a mapped file without a name."""
+    address = column.__array_interface__["data"][0]
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        bounds, *_, name = line.split(maxsplit=5)
+        first, last = (int(bound, 16) for bound in bounds.split("-"))
+        if first <= address < last:
+            return name.endswith("(deleted)")
+    return False
+
+
+@needs_c
+def test_large_arrays_of_numpys_own_are_in_files(tmp_path: Path) -> None:
+    numbers = np.arange(2000)
+
+    with Spill(tmp_path, in_memory_rows=1000).large_arrays():
+        made = [numbers + 1, np.concatenate([numbers, numbers]), np.zeros(1000), numbers[::2] + 1]
+        short = np.arange(999)
+    after = numbers + 1
+
+    assert [lies_in_a_file(column) for column in (*made, short, after)] == [True] * 4 + [False] * 2
+    assert [column.sum() for column in made] == [2_001_000, 3_998_000, 0, 1_000_000]
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_c
+def test_large_arrays_can_be_resized_and_outlive_the_block(tmp_path: Path) -> None:
+    with Spill(tmp_path, in_memory_rows=1000).large_arrays():
+        longer, shorter = np.arange(2000), np.arange(2000)
+    longer.resize(5000, refcheck=False)
+    shorter.resize(10, refcheck=False)
+
+    assert lies_in_a_file(longer)
+    assert not lies_in_a_file(shorter)
+    assert longer[1998:2002].tolist() == [1998, 1999, 0, 0]
+    assert shorter.tolist() == list(range(10))
+
+
+@needs_c
+def test_large_arrays_in_blocks_inside_each_other_are_each_in_their_folder(tmp_path: Path) -> None:
+    outer, inner = (Spill(tmp_path, in_memory_rows=rows) for rows in (1000, 10))
+
+    with outer.large_arrays():
+        with inner.large_arrays():
+            column = np.arange(100)
+        after = np.arange(100)
+
+    assert (lies_in_a_file(column), lies_in_a_file(after)) == (True, False)
+
+
+@needs_c
+def test_a_large_array_that_a_disk_has_no_room_for_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "LEFT_FREE_BYTES", 1 << 60)
+
+    with (
+        Spill(tmp_path, in_memory_rows=1000).large_arrays(),
+        pytest.raises(MemoryError, match="allocate"),
+    ):
+        np.arange(2000)
+
+
+@needs_c
+def test_large_arrays_do_not_count_as_memory(tmp_path: Path) -> None:
+    before = anonymous_bytes()
+    with Spill(tmp_path).large_arrays():
+        column = np.arange(10_000_000)
+        column = column[column % 2 == 0] * 2
+
+    assert int(column[-1]) == 19_999_996
+    assert anonymous_bytes() - before < 20_000_000
