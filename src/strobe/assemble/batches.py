@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import polars as pl
 
 from strobe.assemble.lanes import known, lane_ids
 from strobe.model.arrays import Int64
-from strobe.model.interning import Interner
+from strobe.model.coded import distinct_rows
 from strobe.model.nesting import nest
 from strobe.model.trace import UNFINISHED, Loads, Spans, Thread, concatenate
 from strobe.store.frames import empty
@@ -20,7 +19,7 @@ from strobe.store.parquet import Column
 
 _WAITS = ("enumerate(", "_DataLoaderIter")
 """What the names of waits begin with: ours, torch's and MindSpore's; Paddle's."""
-_OF_BATCH = ("number", "samples", "queue", "worker", "producer", "key", "automatic")
+_OF_BATCH = ("loader", "number", "samples", "queue", "worker", "producer", "key", "automatic")
 _OF_FETCH = ("number", "key", "samples", "worker", "collate_ns", "cpu_ns")
 
 
@@ -34,8 +33,7 @@ def timed(loads: Loads, spans: Iterable[Spans], names: Sequence[str]) -> Loads:
     if not is_open.any():
         return loads
     rows = np.flatnonzero(is_open)
-    codes = {name: code for code, name in enumerate(names)}
-    wanted = np.array([codes.get(fact["wait"], -1) for fact in loads.facts[rows]], np.int64)
+    wanted = np.full(len(rows), -1) if loads.wait is None else loads.wait[rows].astype(np.int64)
     ended = (
         batch.take(np.isin(batch.name, wanted) & (batch.dur_ns != UNFINISHED)) for batch in spans
     )
@@ -58,45 +56,48 @@ def batches_table(
     loads: Loads, spans: Spans, names: Sequence[str], threads: Sequence[Thread]
 ) -> dict[str, Column]:
     """Return the rows of `batches`, by time."""
-    rows = _facts(loads, threads, ("loader", *_OF_BATCH), batches=True)
+    rows = _facts(loads.take(loads.is_batch), threads, _OF_BATCH)
     if rows.is_empty():
         return dict(empty("batches").to_dict())
-    rows = _add_fetches(rows, _facts(loads, threads, _OF_FETCH, batches=False))
+    named = pl.Series(names, dtype=pl.String).gather(rows["loader"])
+    rows = rows.with_columns(loader=named)
+    rows = _add_fetches(rows, _facts(loads.take(~loads.is_batch), threads, _OF_FETCH))
     rows = _merge_automatic(rows)
-    rows = rows.with_columns(outer=pl.Series(_around(rows), dtype=pl.Int64))
+    rows = rows.with_columns(outer=known(_around(rows)))
     rows = _add_spans(rows, spans, names)
     return dict(rows.select(empty("batches").columns).to_dict())
 
 
-def _facts(
-    loads: Loads, threads: Sequence[Thread], keys: tuple[str, ...], *, batches: bool
-) -> pl.DataFrame:
-    """Return the facts of batches or of fetches, by the time they began, the outermost first."""
-    chosen = loads.take(loads.is_batch == batches)
+def _facts(loads: Loads, threads: Sequence[Thread], keys: tuple[str, ...]) -> pl.DataFrame:
+    """Return what is known of loads, by the time they began, the outermost first."""
     pids, tids = lane_ids(threads)
-    facts = {
-        key: pl.Series(
-            [fact.get(key) for fact in chosen.facts],
-            dtype=pl.String if key == "loader" else pl.Int64,
-        )
-        for key in keys
-    }
     frame = pl.DataFrame(
         {
-            "start_ns": chosen.start_ns,
-            "dur_ns": chosen.dur_ns,
-            "end_ns": chosen.start_ns + chosen.dur_ns,
-            "lane": chosen.lane,
-            "pid": pids.gather(chosen.lane),
-            "tid": tids.gather(chosen.lane),
-            **facts,
+            "start_ns": loads.start_ns,
+            "dur_ns": loads.dur_ns,
+            "end_ns": loads.start_ns + loads.dur_ns,
+            "lane": loads.lane,
+            "pid": pids.gather(loads.lane),
+            "tid": tids.gather(loads.lane),
+            **{key: _fact(loads, key) for key in keys},
         }
     )
     return frame.sort("start_ns", "end_ns", descending=[False, True])
 
 
+def _fact(loads: Loads, key: str) -> pl.Series:
+    values: Int64 | None = getattr(loads, key)
+    if values is None:
+        return pl.repeat(None, len(loads), dtype=pl.Int64, eager=True)
+    return known(values.astype(np.int64))
+
+
 def _add_fetches(rows: pl.DataFrame, fetches: pl.DataFrame) -> pl.DataFrame:
     """Add who fetched each: the producer that it names, or what was fetched in its own thread."""
+    if fetches.is_empty():
+        unknown = pl.lit(None, pl.Int64)
+        times = dict.fromkeys(("collate_ns", "cpu_ns", "ready_ns", "fetch_ns"), unknown)
+        return rows.with_columns(pl.col("worker").cast(pl.Int32), **times)
     named = rows["producer"].is_not_null().to_numpy()
     by_number = _latest(
         *_keyed(fetches.select("pid", "key", "number"), rows.select("producer", "key", "number")),
@@ -127,12 +128,9 @@ def _add_fetches(rows: pl.DataFrame, fetches: pl.DataFrame) -> pl.DataFrame:
 
 def _keyed(one: pl.DataFrame, other: pl.DataFrame) -> tuple[Int64, Int64]:
     """Return a number for each row of both, the same for the same values."""
-    numbers = Interner[tuple[Any, ...]]()
-
-    def number(rows: pl.DataFrame) -> Int64:
-        return np.array([numbers[row] for row in rows.iter_rows()], int)
-
-    return number(one), number(other)
+    every = pl.concat([one, other.rename(dict(zip(other.columns, one.columns, strict=True)))])
+    numbers, _ = distinct_rows(every, *every.columns)
+    return numbers[: len(one)], numbers[len(one) :]
 
 
 def _latest(key: Int64, at_key: Int64, time: Int64, at_time: Int64) -> Int64:
@@ -148,32 +146,30 @@ def _latest(key: Int64, at_key: Int64, time: Int64, at_time: Int64) -> Int64:
     return found[len(key) :]
 
 
-def _around(rows: pl.DataFrame) -> list[int | None]:
-    """Return the row of the wait that each was a part of."""
+def _around(rows: pl.DataFrame) -> Int64:
+    """Return the row of the wait that each was a part of, -1 for none."""
     parent, _ = nest(
         rows["lane"].cast(pl.Int32).to_numpy(),
         rows["start_ns"].to_numpy(),
         rows["end_ns"].to_numpy(),
     )
-    return [None if row < 0 else row for row in parent.tolist()]
+    return parent
 
 
 def _merge_automatic(rows: pl.DataFrame) -> pl.DataFrame:
     """Make one of a strobe.watch and the framework's loader directly in it: the same batch."""
-    rows = rows.with_row_index("row").with_columns(outer=pl.Series(_around(rows), dtype=pl.Int64))
-    seen = rows["automatic"].to_list()
-    same = [
-        outer is not None and seen[row] == 1 and seen[outer] == 0
-        for row, outer in enumerate(rows["outer"].to_list())
-    ]
-    inner = rows.filter(pl.Series(same, dtype=pl.Boolean))
+    outer = _around(rows)
+    automatic = np.append(rows["automatic"].fill_null(-1).to_numpy(), -1)
+    same = pl.Series((outer >= 0) & (automatic[:-1] == 1) & (automatic[outer] == 0))
+    if not same.any():
+        return rows
+    rows = rows.with_row_index("row").with_columns(outer=known(outer))
+    inner = rows.filter(same)
     facts = ("samples", "queue", "worker", "ready_ns", "fetch_ns", "collate_ns", "cpu_ns")
     # A watch that asked for several batches to make one of them has no one worker, nor one fetch.
     once = inner.filter(pl.len().over("outer") == 1)
     adopted = once.select(pl.col("outer").cast(pl.UInt32).alias("row"), *facts)
-    rows = rows.filter(~pl.Series(same, dtype=pl.Boolean)).join(
-        adopted, on="row", how="left", suffix="_inner"
-    )
+    rows = rows.filter(~same).join(adopted, on="row", how="left", suffix="_inner")
     return rows.with_columns(pl.coalesce(name, f"{name}_inner").alias(name) for name in facts).drop(
         "row", "outer"
     )

@@ -15,7 +15,7 @@ import polars as pl
 
 from strobe.assemble.around import innermost_of
 from strobe.assemble.cut import Rows, ends
-from strobe.assemble.lanes import known, lane_ids, number_threads
+from strobe.assemble.lanes import known, number_threads
 from strobe.assemble.merge import Table
 from strobe.assemble.owners import innermost_open
 from strobe.model.arrays import Bool, Int32, Int64
@@ -63,11 +63,12 @@ class Calls:
 
 @dataclass(frozen=True)
 class Stacks:
-    """The tables `stacks`, `frames` and `samples`."""
+    """The tables `stacks` and `frames`, and the samples that are wanted, by time."""
 
     stacks: dict[str, Column]
     frames: dict[str, Column]
-    samples: dict[str, Column]
+    samples: Samples
+    """Their stacks are rows of the table."""
 
 
 def split_calls(spans: Spans, trace: Trace) -> tuple[Spans, Rows]:
@@ -87,7 +88,7 @@ def split_calls(spans: Spans, trace: Trace) -> tuple[Spans, Rows]:
 
 
 def gather_calls(calls: Rows, samples: Samples, trace: Trace, spill: Spill) -> tuple[Calls, Stacks]:
-    """Return what follows from calls, which come by start, and the tables of stacks."""
+    """Return what follows from calls and samples, which both come by start."""
     wanted = trace.wanted
     threads, lane_of = _give_lanes(calls, trace.threads)
     lane: Int32 = spill.empty(len(calls), np.int32)
@@ -138,10 +139,8 @@ def sampled_stacks(
     A sample shows it for the operators that were open in its thread and for all inside them: Python
     does not go on before they end. None if there are no samples.
     """
-    time_ns, lane, stack = (
-        np.asarray(stacks.samples[key]) for key in ("start_ns", "lane", "stack")
-    )
-    if len(time_ns) == 0:
+    samples = stacks.samples
+    if not len(samples):
         return None
     thread_of = number_threads(threads).astype(np.int32)
 
@@ -156,10 +155,11 @@ def sampled_stacks(
         return np.where(are_operators(rows), thread_of[spans.lane[rows]], np.int32(-1))
 
     outermost = innermost_of(are_outermost, parent, spill)
-    inside = innermost_open(time_ns, thread_of[lane], spans, spill, threads_of_operators)
+    thread = thread_of[samples.lane]
+    inside = innermost_open(samples.start_ns, thread, spans, spill, threads_of_operators)
     seen = inside >= 0
     called_from = spill.full(len(spans), -1, np.int64)
-    called_from[outermost[inside[seen]]] = stack[seen]
+    called_from[outermost[inside[seen]]] = samples.stack[seen]
     found: Int64 = spill.empty(len(spans), np.int64)
     for part in spill.parts(len(spans)):
         found[part] = np.where(are_operators(part), called_from[outermost[part]], -1)
@@ -241,23 +241,16 @@ def _depths(above: Int64) -> Int64:
 
 def _samples(
     samples: Samples, threads: Sequence[Thread], path: Int64, start_ns: int, end_ns: int
-) -> tuple[list[Thread], dict[str, Column]]:
-    """Return the lanes, those of samples named as such, and the table `samples`."""
+) -> tuple[list[Thread], Samples]:
+    """Return the lanes, those of samples named as such, and the samples in the window."""
     inside = (samples.start_ns >= start_ns) & (samples.start_ns <= end_ns) & (samples.stack >= 0)
-    rows = np.flatnonzero(inside & ~_are_ours(threads)[samples.lane])
-    rows = rows[np.argsort(samples.start_ns[rows], kind="stable")]
-    lane = samples.lane[rows]
+    chosen = samples.take(inside & ~_are_ours(threads)[samples.lane])
     named = list(threads)
-    for number in np.unique(lane).tolist():
+    for number in np.flatnonzero(np.bincount(chosen.lane)).tolist():
         name = (threads[number].name or "").removesuffix(_LANE_ENDING) + _LANE_ENDING
         named[number] = threads[number]._replace(name=name)
-    pids, tids = lane_ids(threads)
-    since_ns = np.minimum(samples.interval_ns[rows], samples.start_ns[rows] - start_ns)
-    return named, {
-        "start_ns": samples.start_ns[rows],
-        "interval_ns": since_ns,
-        "pid": pids.gather(lane),
-        "tid": tids.gather(lane),
-        "lane": lane,
-        "stack": path[samples.stack[rows]] if len(rows) else np.zeros(0, np.int64),
-    }
+    return named, replace(
+        chosen,
+        interval_ns=np.minimum(chosen.interval_ns, chosen.start_ns - start_ns),
+        stack=path[chosen.stack] if len(chosen) else chosen.stack,
+    )

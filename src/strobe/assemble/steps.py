@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import polars as pl
@@ -11,30 +11,35 @@ import polars as pl
 from strobe.assemble.cut import Rows
 from strobe.assemble.lanes import known
 from strobe.model.arrays import Bool, Int32, Int64
+from strobe.model.coded import Coded
 from strobe.model.marks import STEP
 from strobe.model.trace import Spans, Steps, Trace
 from strobe.store.parquet import Column
+from strobe.store.spill import Spill
 
 
-def steps_table(
+def step_parts(
     marked: Steps | None,
     spans: Rows,
     names: Sequence[str],
     derived: pl.DataFrame | None,
-) -> dict[str, Column]:
-    """Return the rows of `steps`: marked steps and requests.
+    spill: Spill,
+) -> Iterator[dict[str, Column]]:
+    """Yield the rows of `steps`: marked steps and requests, which come by start.
 
     Where none are marked, the spans named step; where there are none, those that are `derived`.
     """
     if marked is not None and len(marked):
-        return _from_marks(marked)
+        yield from (_from_marks(marked.take(part)) for part in spill.parts(len(marked)))
+        return
     chosen = np.flatnonzero(_are_named_so(spans, names))
     if derived is not None and not derived.is_empty() and not len(chosen):
-        return dict(derived.to_dict())
-    rows = spans.take(chosen)
-    return _columns(
-        np.arange(len(rows)), "span", rows.start_ns, rows.dur_ns, rows.lane, rows.unfinished
-    )
+        yield dict(derived.to_dict())
+        return
+    for part in spill.parts(len(chosen)):
+        rows = spans.take(chosen[part])
+        number = np.arange(part.start, part.stop)
+        yield _columns(number, "span", rows.start_ns, rows.dur_ns, rows.lane, rows.unfinished)
 
 
 def has_steps(trace: Trace, spans: Spans) -> bool:
@@ -49,13 +54,12 @@ def _are_named_so(spans: Spans, names: Sequence[str]) -> Bool:
     return are
 
 
-def _from_marks(marked: Steps) -> dict[str, Column]:
-    steps = marked.take(np.argsort(marked.start_ns, kind="stable"))
+def _from_marks(steps: Steps) -> dict[str, Column]:
     columns = _columns(
         steps.number, "step", steps.start_ns, steps.dur_ns, steps.lane, steps.unfinished
     )
-    kinds = np.where(steps.is_request, "request", "step")
-    return columns | {"kind": pl.Series(kinds.tolist()), "samples": known(steps.samples)}
+    kinds = Coded(steps.is_request.astype(np.int32), ["step", "request"])
+    return columns | {"kind": kinds, "samples": known(steps.samples)}
 
 
 def _columns(

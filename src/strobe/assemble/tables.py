@@ -23,7 +23,8 @@ from strobe.assemble.merge import Table, with_calls
 from strobe.assemble.operators import operators_table
 from strobe.assemble.sorting import Sorter
 from strobe.assemble.stacks import gather_calls, sampled_stacks, split_calls
-from strobe.assemble.steps import steps_table
+from strobe.assemble.steps import step_parts
+from strobe.model.arrays import Int32
 from strobe.model.coded import Coded
 from strobe.model.nesting import nest
 from strobe.model.tables import CATEGORIES, PHASES, SOURCES
@@ -45,6 +46,7 @@ from strobe.store.spill import Spill
 Progress = Callable[[str, float], None]
 First = Callable[[pl.DataFrame], None]
 _Timed = TypeVar("_Timed", Instants, Counters, Allocations)
+_Taken = TypeVar("_Taken", Instants, Counters, Samples)
 _ALWAYS_KNOWN = ("start_ns", "dur_ns", "lane")
 _CALLS = SOURCES.index("python_calls")
 
@@ -76,8 +78,8 @@ def assemble(
     progress("deriving", 0.72)
     spans = number_engine(spans, parent, spill)
     derived = derive(spans, parent, trace, spill)
-    called, stacks = gather_calls(calls, concatenate(trace.samples, Samples), trace, spill)
-    tally.add_number("samples", [0] * _CALLS + [len(stacks.samples["stack"])])  # type: ignore[arg-type]
+    called, stacks = gather_calls(calls, points.samples, trace, spill)
+    tally.add_number("samples", [0] * _CALLS + [len(stacks.samples)])
     trace = replace(trace, threads=called.threads)
     stack = (
         called.stacks_at(spans, spill)
@@ -95,9 +97,9 @@ def assemble(
     with TableWriter(file_path(into, "spans"), file_schema("spans")) as writer:
         _write_spans(writer, merged.table, trace, progress)
     tables: dict[str, Mapping[str, Column]] = {
-        **vars(stacks),
+        "stacks": stacks.stacks,
+        "frames": stacks.frames,
         "operators": operators.to_dict(),
-        "steps": steps_table(trace.steps, spans, trace.names, derived.steps),
         "memory_lines": pl.DataFrame(
             trace.memory_lines, schema=empty("memory_lines").schema
         ).to_dict(),
@@ -115,6 +117,8 @@ def assemble(
             for part in allocation_parts(points.memory, spans, trace, spill)
         ),
         "links": (merged.moved(part, "source", "target") for part in _groups(derived.links)),
+        "steps": step_parts(trace.steps, spans, trace.names, derived.steps, spill),
+        "samples": (_samples(rows, trace) for rows in _taken(stacks.samples)),
         "instants": (_instants(rows, trace) for rows in _taken(points.instants)),
         "counters": (_counters(rows, trace) for rows in _taken(points.counters)),
     }
@@ -150,6 +154,8 @@ class _Points:
     counters: Counters
     loads: Loads
     memory: Allocations
+    samples: Samples
+    """Those outside of the window, too: a stack may be in nothing else."""
 
     @staticmethod
     def of(trace: Trace, tally: Tally, spill: Spill) -> _Points:
@@ -168,7 +174,11 @@ class _Points:
                 sorter.add(replace(rows, source=None))
             return sorter.rows()
 
+        samples = Sorter(spill, Samples)
+        for batch in trace.samples:
+            samples.add(batch)
         return _Points(
+            samples=samples.rows(),
             instants=ordered("instants", trace.instants, Instants),
             counters=ordered("counters", trace.counters, Counters),
             loads=loads,
@@ -210,6 +220,15 @@ def _given(table: Table, column: str, names: Sequence[str]) -> Column:
     return values if column in _ALWAYS_KNOWN else known(values)
 
 
+def _samples(samples: Samples, trace: Trace) -> dict[str, Column]:
+    return {
+        **_of_lanes(samples.lane, trace),
+        "start_ns": samples.start_ns,
+        "interval_ns": samples.interval_ns,
+        "stack": samples.stack,
+    }
+
+
 def _instants(instants: Instants, trace: Trace) -> dict[str, Column]:
     attributes = Coded(instants.attributes, instants.texts)
     return {**_placed(instants, trace), "attributes": attributes}
@@ -220,14 +239,13 @@ def _counters(counters: Counters, trace: Trace) -> dict[str, Column]:
 
 
 def _placed(rows: Instants | Counters, trace: Trace) -> dict[str, Column]:
+    name = Coded(rows.name, trace.names)
+    return {**_of_lanes(rows.lane, trace), "name": name, "start_ns": rows.start_ns}
+
+
+def _of_lanes(lane: Int32, trace: Trace) -> dict[str, Column]:
     pids, tids = lane_ids(trace.threads)
-    return {
-        "name": Coded(rows.name, trace.names),
-        "start_ns": rows.start_ns,
-        "pid": pids.gather(rows.lane),
-        "tid": tids.gather(rows.lane),
-        "lane": rows.lane,
-    }
+    return {"pid": pids.gather(lane), "tid": tids.gather(lane), "lane": lane}
 
 
 def _threads(threads: Sequence[Thread]) -> dict[str, Column]:
@@ -267,7 +285,7 @@ def _groups(columns: Mapping[str, Column]) -> Iterator[Mapping[str, Column]]:
         yield {name: _rows(column, group) for name, column in columns.items()}
 
 
-def _taken(points: _Timed) -> Iterator[_Timed]:
+def _taken(points: _Taken) -> Iterator[_Taken]:
     for first in range(0, len(points), ROW_GROUP_ROWS):
         yield points.take(slice(first, first + ROW_GROUP_ROWS))
 

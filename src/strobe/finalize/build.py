@@ -53,8 +53,9 @@ def build(
     """
     progress("reading", 0.0)
     spill = Spill(into)
-    recorded = read_recording(logs, manifest, spill)
-    assemble(recorded.trace, into, progress, first, spill, rows=recorded.records)
+    with spill.large_arrays():
+        recorded = read_recording(logs, manifest, spill)
+        assemble(recorded.trace, into, progress, first, spill, rows=recorded.records)
     return recorded.is_complete
 
 
@@ -71,7 +72,7 @@ class Recorded:
 
 def read_recording(logs: Logs, manifest: Manifest, spill: Spill) -> Recorded:
     """Return a recording's own records and frameworks' traces, on the monotonic clock."""
-    processes = [process for directory in logs.found for process in chunk_log.read(directory)]
+    processes = [each for directory in logs.found for each in chunk_log.read(directory, spill)]
     missing = [*logs.missing, *(each for process in processes for each in process.missing)]
     if not processes and not missing and manifest.recorder != IMPORTED:
         missing.append("the log is missing: its folder is empty")
@@ -166,7 +167,8 @@ def _with_the_last(steps: Steps | None, manifest: Manifest, end_ns: int) -> Step
         is_request=np.array([False]),
         unfinished=np.array([True]),
     )
-    return concatenate([steps, going_on], Steps)
+    every = concatenate([steps, going_on], Steps)
+    return every.take(np.argsort(every.start_ns, kind="stable"))
 
 
 def _wanted(manifest: Manifest) -> Wanted:

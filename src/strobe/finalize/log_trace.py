@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import functools
 import json
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from strobe.assemble.sorting import Sorter
 from strobe.finalize.records import (
     Parts,
     by_kind,
@@ -58,14 +58,13 @@ from strobe.store import layout
 from strobe.store.log import ProcessLog, Records
 from strobe.store.manifest import Manifest
 from strobe.store.spill import Spill
+from strobe.store.strings import Strings
 
 _CATEGORY = np.uint8((1 << CATEGORY_BITS) - 1)
 _USER, _PYTHON = CATEGORIES.index("user"), CATEGORIES.index("python")
 _NOBODY_SAID = 0xFFFFFFFF
 _NAMED = (layout.KIND_SPAN, layout.KIND_OPEN, layout.KIND_INSTANT, layout.KIND_COUNTER)
 _DESCRIBED = (layout.KIND_SPAN, layout.KIND_OPEN, layout.KIND_INSTANT)
-_FEW = (layout.KIND_OPEN, layout.KIND_STEP, layout.KIND_SAMPLE)
-"""The kinds of which there are so few that they are kept in memory."""
 
 
 class LogTrace(NamedTuple):
@@ -86,18 +85,24 @@ def read_log(processes: Iterable[ProcessLog], manifest: Manifest, spill: Spill) 
     for log in logs:
         log.look_closer()
     common.describe()
-    steps = [log.steps() for log in logs if _own(manifest) in log.prefix]
+    steps = Sorter(spill, Steps)
+    for log in logs:
+        if _own(manifest) in log.prefix:
+            for batch in log.steps(manifest.window):
+                steps.add(batch)
+    for log in logs:
+        log.add_stacks()
+    loads = concatenate([each for log in logs for each in log.loads()], Loads)
     trace = Trace(
-        names=common.listed,
+        names=list(common.names),
         threads=[_name(lane, manifest) for lane in common.lanes],
-        steps=_of_window(steps, manifest.window),
-        loads=concatenate([each for log in logs for each in log.loads()], Loads),
+        steps=steps.rows(),
+        loads=loads,
         spans=_chained(logs, _Process.spans),
         instants=_chained(logs, _Process.instants),
         counters=_chained(logs, _Process.counters),
         allocations=_chained(logs, _Process.allocations),
-        samples=[batch for log in logs for batch in split(log.samples())],
-        # After the samples, which add to them.
+        samples=_chained(logs, _Process.samples),
         stacks=common.stacks,
         frames=list(common.frames),
     )
@@ -129,29 +134,39 @@ def _name(lane: _Lane, manifest: Manifest) -> Thread:
     return thread._replace(name=None if name is None else escape(name))
 
 
-class _Marks(NamedTuple):
-    """Marks of steps, of all windows of a process."""
+class _Mark(msgspec.Struct):
+    """What a loader says of a batch: -1 or "" for what it does not say."""
 
-    steps: Steps
-    window: NDArray[np.uint16]
+    since_ns: int = 0
+    loader: str = ""
+    wait: str = ""
+    number: int = -1
+    samples: int = -1
+    queue: int = -1
+    worker: int = -1
+    producer: int = -1
+    key: int = -1
+    automatic: int = -1
+    collate_ns: int = -1
+    cpu_ns: int = -1
 
 
-def _of_window(marks: Sequence[_Marks], window: int) -> Steps:
-    return concatenate([each.steps.take(each.window == window) for each in marks], Steps)
+_read_mark = msgspec.json.Decoder(_Mark).decode
+_NUMBERS = [name for name in _Mark.__struct_fields__ if name not in ("since_ns", "loader", "wait")]
 
 
 class _Defined(Texts):
     """Texts that the process has defined one by one: some of all."""
 
-    def __init__(self, strings: Mapping[int, str], ids: Int64) -> None:
+    def __init__(self, strings: Strings, places: Int64) -> None:
         self._strings = strings
-        self._ids = ids
+        self._places = places
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return len(self._places)
 
     def text(self, place: int) -> str:
-        return self._strings[int(self._ids[place])]
+        return self._strings.text(int(self._places[place]))
 
 
 class _Common:
@@ -185,6 +200,11 @@ class _Common:
         """Take the texts that were added as they are."""
         self.listed = list(self.names)
         self.attributes = Attributes(Chain(self._texts))
+
+    def number_names(self, names: Sequence[str]) -> Int32:
+        """Return the number of each name, -1 for an empty one."""
+        numbers = [self.names[escape(name)] if name else -1 for name in names]
+        return np.array(numbers, np.int32)
 
     def note(self, spans: Spans) -> None:
         """Note what framework's attributes and what functions some spans have."""
@@ -224,7 +244,6 @@ class _Common:
             for content in self._contents:
                 if isinstance(text := content.get(key), str):
                     self.names[escape(text)]
-        self.listed = list(self.names)
 
     def described(self, spans: Spans) -> Spans:
         """Return spans with the columns that their attributes fill, and the functions of calls."""
@@ -284,8 +303,9 @@ class _Process:
         self._groups = grouped(log.records, MOST_ROWS)
         self._kinds = functools.lru_cache(maxsize=1)(self._read_group)
         self._open = log.open
-        self._few: dict[int, list[Records]] = defaultdict(list)
+        self._begun: list[Records] = []
         self._unfinished = concatenate([], Spans)
+        self._stacks = {0: -1}
         common.are_numbered |= any("of" in lane for lane in log.lanes.values())
         self._survey(log, spill)
 
@@ -294,52 +314,47 @@ class _Process:
 
     def _survey(self, log: ProcessLog, spill: Spill) -> None:
         """Number what the records use of names, texts and lanes."""
-        largest = max(self._strings, default=0)
-        names, texts = np.zeros(largest + 2, bool), np.zeros(largest + 2, bool)
+        # By place among the strings; the last one is for those that are lost.
+        names, texts = (np.zeros(len(self._strings) + 1, bool) for _ in range(2))
         lanes = [distinct(slots["lane"]) for slots in log.open]
         sets = SetReader(self._strings, spill)
         self._has_sets = self._has_categories = False
 
         def mark(parts: Parts, *, named: bool, described: bool) -> None:
             if named:
-                names[np.minimum(column(parts, "name", "<u4"), largest + 1)] = True
+                names[self._strings.places(column(parts, "name", "<u4"))] = True
             if described:
                 ids = column(parts, "attributes", "<u4")
-                is_set = ids >= layout.VALUES_BIT
-                self._has_sets |= bool(is_set.any())
-                texts[np.minimum(np.where(is_set, np.uint32(0), ids), largest + 1)] = True
+                self._has_sets |= bool((ids >= layout.VALUES_BIT).any())
+                texts[self._strings.places(ids[(ids > 0) & (ids < layout.VALUES_BIT)])] = True
                 self._has_categories |= bool((codes(parts) & _CATEGORY).any())
 
         for number in range(len(self._groups)):
             kinds = self._kinds(number)
             for kind, parts in kinds.items():
                 mark(parts, named=kind in _NAMED, described=kind in _DESCRIBED)
-                if kind in _FEW:
-                    self._few[kind] += parts
+                if kind == layout.KIND_OPEN:
+                    self._begun += parts
                 if kind == layout.KIND_VALUE:
                     sets.add(parts)
                 else:
                     lanes += [distinct(part["lane"]) for part in parts]
         mark(log.open, named=True, described=True)
         self._lane_of, self._numbered = _number_lanes(log, lanes, self._common.lanes)
-        self._name_of = np.full(largest + 1, -1, np.int32)
-        self._text_of = np.full(largest + 1, -1, np.int32)
-        for name in np.flatnonzero(names[:-1]).tolist():
-            if name in self._strings:
-                self._name_of[name] = self._common.names[escape(self._strings[name])]
-        used = [text for text in np.flatnonzero(texts[:-1]).tolist() if text in self._strings]
-        first = self._common.add_texts(_Defined(self._strings, np.array(used, np.int64)))
+        self._name_of, self._text_of = (np.full(len(names), -1, np.int32) for _ in range(2))
+        for place in np.flatnonzero(names[:-1]).tolist():
+            self._name_of[place] = self._common.names[escape(self._strings.text(place))]
+        used = np.flatnonzero(texts[:-1])
+        first = self._common.add_texts(_Defined(self._strings, used))
         self._text_of[used] = np.arange(first, first + len(used))
         self._sets = sets.read()
         self._first_set = self._common.add_texts(self._sets.texts)
-        self._loses_texts = bool(texts[-1]) or int(np.count_nonzero(texts[1:-1])) > len(used)
-        self._lost_name = -1
-        if names[-1] or (self._name_of[names[:-1]] < 0).any():
-            self._lost_name = self._common.names[LOST_NAME]
+        self._loses_texts = bool(texts[-1])
+        self._lost_name = self._common.names[LOST_NAME] if names[-1] else -1
 
     def look_closer(self) -> None:
         """Count what is lost, note what spans have, and find those that have not ended."""
-        begun = [self._few[layout.KIND_OPEN], self._open]
+        begun = [self._begun, self._open]
         candidates = _Begun(concatenate([self._spans(records) for records in begun], Spans))
         for records in begun:
             self._count_lost(records, described=True)
@@ -350,16 +365,14 @@ class _Process:
                 spans = self._spans(kinds[layout.KIND_SPAN])
                 self._common.note(spans)
                 candidates.note_ended(spans)
-                for kind in set(_NAMED) - set(_FEW):
+                for kind in set(_NAMED) - {layout.KIND_OPEN}:
                     self._count_lost(kinds[kind], described=kind in _DESCRIBED)
         self._unfinished = candidates.unfinished()
         self._common.note(self._unfinished)
 
     def spans(self) -> Iterator[Spans]:
-        for number in range(len(self._groups)):
-            records = self._kinds(number)[layout.KIND_SPAN]
-            if records:
-                yield self._common.described(self._numbered_spans(records))
+        for records in self._each(layout.KIND_SPAN):
+            yield self._common.described(self._numbered_spans(records))
         yield from split(self._common.described(self._unfinished))
 
     def _spans(self, records: Parts) -> Spans:
@@ -392,10 +405,7 @@ class _Process:
             yield batch.take(~np.isin(batch.name, list(self._watched())))
 
     def allocations(self) -> Iterator[Allocations]:
-        for number in range(len(self._groups)):
-            records = self._kinds(number)[layout.KIND_MEMORY]
-            if records:
-                yield self._allocations(records)
+        yield from map(self._allocations, self._each(layout.KIND_MEMORY))
 
     def _allocations(self, records: Parts) -> Allocations:
         low, high = column(records, "name", "<u4"), column(records, "attributes", "<u4")
@@ -413,38 +423,48 @@ class _Process:
             source=sources(records),
         )
 
-    def steps(self) -> _Marks:
-        records = self._few[layout.KIND_STEP]
-        samples = column(records, "attributes", "<u4").astype(np.int64)
-        steps = Steps(
-            start_ns=times(records, "start_ns"),
-            dur_ns=times(records, "dur_ns"),
-            number=column(records, "name", "<u4").astype(np.int64),
-            samples=np.where(samples == _NOBODY_SAID, -1, samples),
-            lane=self._lanes(records),
-            is_request=column(records, "category", "u1") == 1,
-            unfinished=np.zeros(len(samples), bool),
-        )
-        return _Marks(steps, column(records, "window", "<u2"))
+    def steps(self, window: int) -> Iterator[Steps]:
+        """Yield the steps that were marked in this window."""
+        for records in self._each(layout.KIND_STEP):
+            samples = column(records, "attributes", "<u4").astype(np.int64)
+            steps = Steps(
+                start_ns=times(records, "start_ns"),
+                dur_ns=times(records, "dur_ns"),
+                number=column(records, "name", "<u4").astype(np.int64),
+                samples=np.where(samples == _NOBODY_SAID, -1, samples),
+                lane=self._lanes(records),
+                is_request=column(records, "category", "u1") == 1,
+                unfinished=np.zeros(len(samples), bool),
+            )
+            yield steps.take(column(records, "window", "<u2") == window)
 
-    def samples(self) -> Samples:
-        records = self._few[layout.KIND_SAMPLE]
-        ids = column(records, "name", "<u4")
-        known = np.unique(ids)
-        places: dict[int, int] = {0: -1}
-        for stack_id in known.tolist():
-            self._add_stack(stack_id, places)
-        place_of = np.array([places[stack_id] for stack_id in known.tolist()], np.int64)
-        return Samples(
-            start_ns=times(records, "start_ns"),
-            interval_ns=times(records, "dur_ns"),
-            lane=self._lanes(records),
-            stack=place_of[np.searchsorted(known, ids)],
-        )
+    def add_stacks(self) -> None:
+        """Add the stacks that samples have to the common ones."""
+        for records in self._each(layout.KIND_SAMPLE):
+            for stack_id in np.unique(column(records, "name", "<u4")).tolist():
+                self._add_stack(stack_id)
+        self._stack_ids = np.array(sorted(self._stacks), np.uint32)
+        self._stack_places = np.array([self._stacks[each] for each in sorted(self._stacks)])
 
-    def _add_stack(self, stack_id: int, places: dict[int, int]) -> None:
+    def samples(self) -> Iterator[Samples]:
+        for records in self._each(layout.KIND_SAMPLE):
+            ids = column(records, "name", "<u4")
+            yield Samples(
+                start_ns=times(records, "start_ns"),
+                interval_ns=times(records, "dur_ns"),
+                lane=self._lanes(records),
+                stack=self._stack_places[np.searchsorted(self._stack_ids, ids)],
+            )
+
+    def _each(self, kind: int) -> Iterator[Parts]:
+        """Yield the records of a kind, group by group."""
+        for number in range(len(self._groups)):
+            if records := self._kinds(number)[kind]:
+                yield records
+
+    def _add_stack(self, stack_id: int) -> None:
         """Add a stack, after those above it; its text is three numbers."""
-        stacks = self._common.stacks
+        stacks, places = self._common.stacks, self._stacks
         chain = []
         while stack_id not in places:
             above, name, attributes = map(int, self._strings.get(stack_id, "0 0 0").split())
@@ -468,17 +488,15 @@ class _Process:
             yield from map(self._watched_loads, self._all_counters())
 
     def _all_instants(self) -> Iterator[Instants]:
-        for number in range(len(self._groups)):
-            records = self._kinds(number)[layout.KIND_INSTANT]
-            if records:
-                yield Instants(
-                    start_ns=times(records, "start_ns"),
-                    name=self._names(records),
-                    attributes=self._attributes(records),
-                    lane=self._lanes(records),
-                    texts=self._common.attributes,
-                    source=sources(records),
-                )
+        for records in self._each(layout.KIND_INSTANT):
+            yield Instants(
+                start_ns=times(records, "start_ns"),
+                name=self._names(records),
+                attributes=self._attributes(records),
+                lane=self._lanes(records),
+                texts=self._common.attributes,
+                source=sources(records),
+            )
 
     def _marks(self) -> list[int]:
         names = self._common.names
@@ -487,33 +505,35 @@ class _Process:
     def _handed_out(self, instants: Instants) -> Loads:
         """Return the marks of frameworks' loaders, which last from their attribute since_ns."""
         marks = instants.take(np.isin(instants.name, self._marks()) & (instants.attributes >= 0))
-        facts = [dict(instants.texts.content(place)) for place in marks.attributes.tolist()]
-        since_ns = np.array([fact.get("since_ns", 0) for fact in facts], np.int64)
+        facts = [_read_mark(instants.texts[place]) for place in marks.attributes.tolist()]
+        since_ns = np.array([fact.since_ns for fact in facts], np.int64)
+        numbers: dict[str, Any] = {
+            key: np.array([getattr(fact, key) for fact in facts], np.int64) for key in _NUMBERS
+        }
         return Loads(
             start_ns=since_ns,
             dur_ns=marks.start_ns - since_ns,
             lane=marks.lane,
             is_batch=marks.name == self._common.names.get(BATCH, -1),
-            facts=_objects(facts),
+            loader=self._common.number_names([fact.loader for fact in facts]),
             source=marks.source,
+            **numbers,
         )
 
     def _all_counters(self) -> Iterator[Counters]:
-        for number in range(len(self._groups)):
-            records = self._kinds(number)[layout.KIND_COUNTER]
-            if records:
-                yield Counters(
-                    start_ns=times(records, "start_ns"),
-                    name=self._names(records),
-                    value=times(records, "dur_ns").view(np.float64),
-                    lane=self._lanes(records),
-                    source=sources(records),
-                )
+        for records in self._each(layout.KIND_COUNTER):
+            yield Counters(
+                start_ns=times(records, "start_ns"),
+                name=self._names(records),
+                value=times(records, "dur_ns").view(np.float64),
+                lane=self._lanes(records),
+                source=sources(records),
+            )
 
-    def _watched(self) -> Mapping[int, Mapping[str, Any]]:
+    def _watched(self) -> Mapping[int, _Mark]:
         """Return what strobe.watch says of its loaders, by the names of its counters."""
         return {
-            code: json.loads(name.removeprefix(BATCH))
+            code: _read_mark(name.removeprefix(BATCH))
             for name, code in self._common.names.items()
             if name.startswith(BATCH) and name != BATCH
         }
@@ -522,16 +542,19 @@ class _Process:
         """Return the marks of strobe.watch: counters whose value is the batch's number."""
         loaders = self._watched()
         marks = counters.take(np.isin(counters.name, list(loaders)))
-        facts = [
-            {**loaders[code], "number": int(value), "automatic": 0}
-            for code, value in zip(marks.name.tolist(), marks.value.tolist(), strict=True)
-        ]
+        codes = np.array(sorted(loaders))
+        which = np.searchsorted(codes, marks.name)
+        facts = [loaders[code] for code in codes.tolist()]
         return Loads(
             start_ns=marks.start_ns,
             dur_ns=np.full(len(marks), UNFINISHED, np.int64),
             lane=marks.lane,
             is_batch=np.ones(len(marks), bool),
-            facts=_objects(facts),
+            loader=self._common.number_names([fact.loader for fact in facts])[which],
+            wait=self._common.number_names([fact.wait for fact in facts])[which],
+            number=marks.value.astype(np.int64),
+            samples=np.array([fact.samples for fact in facts], np.int64)[which],
+            automatic=np.zeros(len(marks), np.int64),
             source=marks.source,
         )
 
@@ -539,34 +562,30 @@ class _Process:
         return look_up(self._lane_of, column(records, "lane", "<u4"))
 
     def _names(self, records: Parts) -> Int32:
-        names = look_up(self._name_of, column(records, "name", "<u4"))
+        names = self._known_names(records)
         return names if self._lost_name < 0 else np.where(names < 0, self._lost_name, names)
+
+    def _known_names(self, records: Parts) -> Int32:
+        return self._name_of[self._strings.places(column(records, "name", "<u4"))]
 
     def _attributes(self, records: Parts) -> Int32:
         ids = column(records, "attributes", "<u4")
         if not ids.any():
             return np.full(len(ids), -1, np.int32)
-        if not self._has_sets:
-            return look_up(self._text_of, ids)
-        is_set = ids >= layout.VALUES_BIT
-        codes = look_up(self._text_of, np.where(is_set, np.uint32(0), ids))
-        places = self._sets.find(ids[is_set] - np.uint32(layout.VALUES_BIT))
-        codes[is_set] = np.where(places < 0, np.int32(-1), self._first_set + places)
+        codes = self._text_of[self._strings.places(ids)]
+        codes[ids == 0] = -1
+        if self._has_sets:
+            is_set = ids >= layout.VALUES_BIT
+            places = self._sets.find(ids[is_set] - np.uint32(layout.VALUES_BIT))
+            codes[is_set] = np.where(places < 0, np.int32(-1), self._first_set + places)
         return codes
 
     def _count_lost(self, records: Parts, *, described: bool) -> None:
-        names = look_up(self._name_of, column(records, "name", "<u4"))
-        self.nameless += int(np.count_nonzero(names < 0))
+        self.nameless += int(np.count_nonzero(self._known_names(records) < 0))
         if described:
             has_some = column(records, "attributes", "<u4") > 0
             is_lost = has_some & (self._attributes(records) < 0)
             self.without_attributes += int(np.count_nonzero(is_lost))
-
-
-def _objects(values: list[Any]) -> NDArray[Any]:
-    found = np.empty(len(values), object)
-    found[:] = values
-    return found
 
 
 def _number_lanes(

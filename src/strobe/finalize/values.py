@@ -15,6 +15,7 @@ from strobe.model.coded import Coded
 from strobe.store import layout
 from strobe.store.log import Records
 from strobe.store.spill import Spill
+from strobe.store.strings import Strings
 from strobe.store.text_file import TextFile
 
 LOST_NAME = "(name lost)"
@@ -56,7 +57,7 @@ class Sets(NamedTuple):
 class SetReader:
     """Reads the values of a process in parts, in the order in which they lie in its rings."""
 
-    def __init__(self, strings: Mapping[int, str], spill: Spill) -> None:
+    def __init__(self, strings: Strings, spill: Spill) -> None:
         self._strings = strings
         self._spill = spill
         self._rest: list[Records] = []
@@ -106,7 +107,7 @@ class SetReader:
             self._found.append((sets.numbers, place))
 
 
-def read_values(parts: Sequence[Records], strings: Mapping[int, str]) -> ValueSets:
+def read_values(parts: Sequence[Records], strings: Strings) -> ValueSets:
     """Return the sets of values that these records, of kind KIND_VALUE, make up.
 
     A key or a text that is lost is LOST_NAME or null.
@@ -143,9 +144,7 @@ def _join(numbers: Int64, pairs: pl.Series) -> ValueSets:
     return ValueSets(numbers[begins], pl.concat(texts).gather(order))
 
 
-def _values(
-    records: Records, numbers: Int64, first: Int64, strings: Mapping[int, str]
-) -> pl.Series:
+def _values(records: Records, numbers: Int64, first: Int64, strings: Strings) -> pl.Series:
     """Return the JSON of each value; `first` are the rows that values begin with."""
     kinds = records["category"][first]
     found = _nulls(len(first))

@@ -217,13 +217,29 @@ class Loads(RecordedColumns):
 
     start_ns: Int64
     dur_ns: Int64
-    """UNFINISHED if only the end is known. `start_ns` is then that end, and `wait` in its facts is
-    the name of the span that ended with it."""
+    """UNFINISHED if only the end is known. `start_ns` is then that end, and `wait` is the name of
+    the span that ended with it."""
     lane: Int32
     is_batch: Bool
     """True if it was handed out, False if it was fetched."""
-    facts: NDArray[Any]
-    """One mapping per row."""
+    loader: Int32
+    """Index into the trace's names, -1 for none; so is `wait`."""
+    wait: Int32 | None = None
+
+    # What else is known; -1 if a row has none.
+    number: Int64 | None = None
+    """Its place in this pass over the loader, from 0."""
+    samples: Int64 | None = None
+    queue: Int64 | None = None
+    """How many batches were ready."""
+    worker: Int64 | None = None
+    producer: Int64 | None = None
+    """The process that fetched it; with `key` and `number`, that identifies the fetch."""
+    key: Int64 | None = None
+    automatic: Int64 | None = None
+    """1 if the framework's loader recorded it, 0 if strobe.watch did."""
+    collate_ns: Int64 | None = None
+    cpu_ns: Int64 | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strobe.store import files, layout, rings
+from strobe.store.spill import Spill
+from strobe.store.strings import Strings
 
 RECORD = np.dtype(
     [
@@ -53,7 +55,7 @@ class ProcessLog:
 
     prefix: str
     process: dict[str, Any] = field(default_factory=dict)
-    strings: dict[int, str] = field(default_factory=dict)
+    strings: Strings = field(default_factory=Strings)
     lanes: dict[int, dict[str, Any]] = field(default_factory=dict)
     records: list[Records] = field(default_factory=list)
     open: list[Records] = field(default_factory=list)
@@ -90,15 +92,18 @@ class _Ring:
     failed_errno: int
 
 
-def read(directory: Path) -> list[ProcessLog]:
-    """Return the logs of all processes that recorded into `directory`, by file name."""
+def read(directory: Path, spill: Spill | None = None) -> list[ProcessLog]:
+    """Return the logs of all processes that recorded into `directory`, by file name.
+
+    `spill` takes what would need much memory; without it, temporary files do.
+    """
     elsewhere = rings.find_elsewhere(directory)
     prefixes = {
         path.stem
         for path in files.list_folder(directory)
         if path.suffix in (".definitions", ".chunks") and files.is_regular(path)
     }
-    return [_read_process(directory, prefix, elsewhere) for prefix in sorted(prefixes)]
+    return [_read_process(directory, prefix, elsewhere, spill) for prefix in sorted(prefixes)]
 
 
 def processes(directory: Path) -> list[dict[str, Any]]:
@@ -112,7 +117,10 @@ def processes(directory: Path) -> list[dict[str, Any]]:
 
 
 def _read_process(
-    directory: Path, prefix: str, elsewhere: Mapping[tuple[str, int], Path]
+    directory: Path,
+    prefix: str,
+    elsewhere: Mapping[tuple[str, int], Path],
+    spill: Spill | None,
 ) -> ProcessLog:
     log = ProcessLog(prefix)
     # Rings before chunks: a record that leaves its ring while we read is then found in a chunk.
@@ -123,7 +131,7 @@ def _read_process(
     chunks = list(_read_chunks(directory / f"{prefix}.chunks", faults, log))
     # Definitions last: each is written before its first use.
     definitions = directory / f"{prefix}.definitions"
-    _read_definitions(definitions, log)
+    _read_definitions(definitions, log, spill)
     for ring in found:
         parts = [(first, records) for number, first, records in chunks if number == ring.number]
         _take_once([*parts, (ring.tail, ring.records)], ring.head, log)
@@ -324,10 +332,11 @@ def _next_magic(view: mmap.mmap, offset: int, magic: int) -> int:
     return found if found >= 0 else len(view)
 
 
-def _read_definitions(path: Path, log: ProcessLog) -> None:
+def _read_definitions(path: Path, log: ProcessLog, spill: Spill | None = None) -> None:
     view = _map(path, log)
     if view is None:
         return
+    log.strings = Strings(view, spill)
     offset, size = 0, len(view)
     while offset + layout.DEFINITION.size <= size:
         magic, kind, number, length, crc = layout.DEFINITION.unpack_from(view, offset)
@@ -337,19 +346,21 @@ def _read_definitions(path: Path, log: ProcessLog) -> None:
             body = view[begin:end]
             blank = view[offset : begin - 4] + bytes(4)
             if zlib.crc32(body, zlib.crc32(blank)) == crc:
-                _define(log, kind, number, body)
+                if kind == layout.DEFINE_STRING:
+                    log.strings.add(number, begin, end)
+                else:
+                    _define(log, kind, number, body)
                 offset = end
                 continue
         following = _next_magic(view, offset + 1, layout.DEFINITION_MAGIC)
         if end <= size or following < size:  # else a write that goes on or that a kill has ended
             log.faults.append(f"{path.name}: no whole definition at byte {offset}")
         offset = following
+    log.strings.close()
 
 
 def _define(log: ProcessLog, kind: int, number: int, body: bytes) -> None:
-    if kind == layout.DEFINE_STRING:
-        log.strings[number] = body.decode("utf-8", "surrogatepass")
-    elif kind == layout.DEFINE_LANE:
+    if kind == layout.DEFINE_LANE:
         log.lanes[number] = json.loads(body)
     elif kind == layout.DEFINE_PROCESS:
         log.process = json.loads(body)

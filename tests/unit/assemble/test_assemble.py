@@ -245,15 +245,18 @@ def test_a_collective_has_a_row(tmp_path: Path) -> None:
 
 
 def test_batches_and_samples_have_rows(tmp_path: Path) -> None:
-    facts = np.empty(1, object)
-    facts[0] = {"loader": "train", "number": 4, "automatic": 0}
-    drawn = draw(
+    drawn = draw()
+    drawn = replace(
+        drawn,
+        names=[*drawn.names, "train"],
         loads=Loads(
             start_ns=ints(1_000),
             dur_ns=ints(2_000),
             lane=zeros(1),
             is_batch=np.array([True]),
-            facts=facts,
+            loader=zeros(1) + len(drawn.names),
+            number=ints(4),
+            automatic=ints(0),
         ),
         frames=[Frame("train", "train.py", 1, "__main__")],
         stacks=[(-1, 0)],

@@ -10,6 +10,7 @@ import polars as pl
 
 from drawing import COLUMN_NS, nested, trace
 from strobe.assemble.batches import batches_table, timed
+from strobe.model.interning import Interner
 from strobe.model.trace import UNFINISHED, Loads, Spans, Thread, Trace
 from strobe.store.frames import empty
 
@@ -28,17 +29,29 @@ def fetch(first: float, last: float, lane: int = 0, **facts: Any) -> tuple[Any, 
     return first, last, lane, False, facts
 
 
-def loads(*rows: tuple[Any, ...]) -> Loads:
+def loads(drawn: Trace, *rows: tuple[Any, ...]) -> tuple[Loads, list[str]]:
+    """The loads, and the names of the trace with theirs."""
     first, last, lane, is_batch, facts = zip(*rows, strict=True)
+    names = Interner[str]({name: code for code, name in enumerate(drawn.names)})
+    texts = {
+        key: np.array([names[fact[key]] if key in fact else -1 for fact in facts], np.int32)
+        for key in ("loader", "wait")
+    }
+    numbers = {
+        key: np.array([fact.get(key, -1) for fact in facts], np.int64)
+        for key in {key for fact in facts for key in fact} - texts.keys()
+    }
     pairs = zip(first, last, strict=True)
     durations = [UNFINISHED if end is None else (end - begin) * COLUMN_NS for begin, end in pairs]
-    return Loads(
+    found = Loads(
         start_ns=np.array([round(column * COLUMN_NS) for column in first], np.int64),
         dur_ns=np.array(durations, np.int64),
         lane=np.array(lane, np.int32),
         is_batch=np.array(is_batch),
-        facts=np.array(facts, object),
+        **texts,
+        **numbers,
     )
+    return found, list(names)
 
 
 def watched(first: float, lane: int = 0, wait: str = TRAIN, **facts: Any) -> tuple[Any, ...]:
@@ -55,17 +68,17 @@ def spans_of(drawing: str) -> tuple[Trace, Spans]:
 def times(drawing: str, *marks: tuple[Any, ...]) -> list[tuple[int, int, int]]:
     """Number, first column and column after the last of each batch that has times."""
     drawn = trace(drawing, rename=WAITS)
-    found = timed(loads(*marks), drawn.spans, drawn.names)
+    given, names = loads(drawn, *marks)
+    found = timed(given, drawn.spans, names)
+    assert found.number is not None
     start, dur = found.start_ns // COLUMN_NS, found.dur_ns // COLUMN_NS
-    return [
-        (fact["number"], int(begin), int(begin + lasting))
-        for fact, begin, lasting in zip(found.facts, start, dur, strict=True)
-    ]
+    return list(zip(found.number.tolist(), start.tolist(), (start + dur).tolist(), strict=True))
 
 
 def rows(drawing: str, *told: tuple[Any, ...]) -> pl.DataFrame:
     drawn, spans = spans_of(drawing)
-    return pl.DataFrame(batches_table(loads(*told), spans, drawn.names, drawn.threads))
+    given, names = loads(drawn, *told)
+    return pl.DataFrame(batches_table(given, spans, names, drawn.threads))
 
 
 # timed()
@@ -121,7 +134,7 @@ def test_a_wait_that_is_lost_with_its_name_is_not_that_of_another_thread() -> No
 
 
 def test_batches_whose_times_are_known_stay_as_they_are() -> None:
-    told = loads(load(3, 5, number=0), fetch(1, 2))
+    told, _ = loads(trace("main | work"), load(3, 5, number=0), fetch(1, 2))
 
     assert timed(told, [], []) is told
 

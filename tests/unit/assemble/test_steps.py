@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from drawing import COLUMN_NS, in_window, trace
-from strobe.assemble.steps import steps_table
+from drawing import COLUMN_NS, SPILLS, in_window, trace
+from strobe.assemble.steps import step_parts
+from strobe.model.coded import Coded
 from strobe.model.trace import Steps
 from strobe.store.frames import empty
 
@@ -24,11 +25,27 @@ def rows(
     derived: pl.DataFrame | None = None,
     names: list[str] | None = None,
 ) -> list[tuple[Any, ...]]:
-    """Rows of the table, in the order of its columns."""
+    """Rows of the table, in the order of its columns, however short its parts are."""
     drawn = trace(drawing)
-    table = pl.DataFrame(steps_table(marked, in_window(drawn), names or drawn.names, derived))
-    assert set(table.columns) == set(empty("steps").columns)
-    return table.select(empty("steps").columns).rows()
+    spans, names = in_window(drawn), names or list(drawn.names)
+    found = [
+        [
+            row
+            for part in step_parts(marked, spans, names, derived, spill)
+            for row in pl.DataFrame({name: plain(column) for name, column in part.items()})
+            .select(empty("steps").columns)
+            .rows()
+        ]
+        for spill in SPILLS
+    ]
+    assert found[0] == found[1]
+    return found[0]
+
+
+def plain(column: Any) -> Any:
+    if isinstance(column, Coded):
+        return [column.texts[code] for code in column.codes]
+    return column
 
 
 def marks(*rows: tuple[int, int, int, int, int, bool, bool]) -> Steps:
@@ -55,9 +72,9 @@ def test_marked_steps_are_the_steps() -> None:
     ]
 
 
-def test_requests_and_steps_come_by_start() -> None:
+def test_requests_are_among_the_steps() -> None:
     marked = marks(
-        (1, 6, 9, -1, 0, False, False), (0, 5, 7, 1, 1, True, False), (0, 0, 6, -1, 0, False, False)
+        (0, 0, 6, -1, 0, False, False), (0, 5, 7, 1, 1, True, False), (1, 6, 9, -1, 0, False, False)
     )
 
     assert [row[:3] for row in rows("main | a", marked)] == [

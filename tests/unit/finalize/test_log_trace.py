@@ -21,6 +21,7 @@ from strobe.store import layout
 from strobe.store.log import RECORD, ProcessLog, Records
 from strobe.store.manifest import Anchor, Manifest
 from strobe.store.spill import Spill
+from strobe.store.strings import Strings
 
 MANIFEST = Manifest(
     id="0123456789abcdef",
@@ -58,10 +59,17 @@ def point(kind: int, start_ns: int, name: int, **fields: Any) -> dict[str, Any]:
     return dict(kind=kind, start_ns=start_ns, name=name, **fields)
 
 
-def log(*rows: dict[str, Any], prefix: str = PREFIX, pid: int = 1, **more: Any) -> ProcessLog:
+def log(
+    *rows: dict[str, Any],
+    prefix: str = PREFIX,
+    pid: int = 1,
+    strings: dict[int, str] | None = None,
+    **more: Any,
+) -> ProcessLog:
     """What a process left: records, and the texts and lanes that they mean."""
     lanes = {0: {"tid": 100, "thread": "main", "context": 0}}
-    defined = {"strings": {1: "a", 2: "b"}, "lanes": lanes, **more}
+    texts = Strings.of(strings or {1: "a", 2: "b"})
+    defined = {"strings": texts, "lanes": lanes, **more}
     return ProcessLog(prefix, process={"pid": pid}, records=[records(*rows)], **defined)
 
 
@@ -224,12 +232,21 @@ def test_a_blocks_address_is_in_two_fields() -> None:
 
 
 def marks(strings: dict[int, str], *rows: dict[str, Any]) -> tuple[Trace, list[tuple[Any, ...]]]:
-    """The trace and its loads: start, duration, whether it is a batch, and facts."""
+    """The trace and its loads: start, duration, whether it is a batch, and what else is known."""
     trace = read(*rows, strings={1: "mine", **strings})
     loads = trace.loads
     assert loads is not None
-    columns = (loads.start_ns, loads.dur_ns, loads.is_batch, loads.facts)
-    return trace, list(zip(*(column.tolist() for column in columns), strict=True))
+    first = ("start_ns", "dur_ns", "is_batch")
+    facts = [
+        {
+            name: trace.names[column[row]] if name in ("loader", "wait") else int(column[row])
+            for name, column in vars(loads).items()
+            if name not in (*first, "lane", "source") and column is not None and column[row] >= 0
+        }
+        for row in range(len(loads))
+    ]
+    columns = (getattr(loads, name).tolist() for name in first)
+    return trace, list(zip(*columns, facts, strict=True))
 
 
 def test_marks_of_a_frameworks_loader_are_batches_and_fetches() -> None:
@@ -244,6 +261,7 @@ def test_marks_of_a_frameworks_loader_are_batches_and_fetches() -> None:
         point(layout.KIND_INSTANT, 30, 2, attributes=3),
     )
 
+    del batch["since_ns"], fetch["since_ns"]
     assert loads == [(12, 3, False, fetch), (10, 20, True, batch)]
     (instants,) = trace.instants
     assert instants.start_ns.tolist() == [18]
@@ -282,6 +300,16 @@ def test_steps_are_those_of_this_window() -> None:
     assert steps.samples.tolist() == [16, -1]
     assert steps.is_request.tolist() == [False, True]
     assert steps.unfinished.tolist() == [False, False]
+
+
+def test_steps_and_requests_come_by_start() -> None:
+    # as they ended: a request that lasts may end after those that began later
+    rows = [step(2, 0), step(3, 0, category=1), step(1, 0, category=1, dur_ns=500)]
+
+    steps = read_log([log(*rows)], MANIFEST, SPILL).trace.steps
+
+    assert steps is not None
+    assert steps.number.tolist() == [1, 2, 3]
 
 
 def test_steps_are_those_of_the_process_that_recorded() -> None:

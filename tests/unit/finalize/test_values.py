@@ -11,8 +11,9 @@ import numpy as np
 from strobe.finalize.values import read_values
 from strobe.store import layout
 from strobe.store.log import RECORD, Records
+from strobe.store.strings import Strings
 
-STRINGS = {1: "step", 2: "why", 3: "a long text"}
+STRINGS = Strings.of({1: "step", 2: "why", 3: "a long text"})
 
 
 def value(number: int, key: int, kind: int, bits: bytes = bytes(8), **more: int) -> Records:

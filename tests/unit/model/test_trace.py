@@ -336,7 +336,7 @@ def test_steps_and_loads_move_with_both_ends() -> None:
         dur_ns=ints(5, UNFINISHED),
         lane=zeros(2),
         is_batch=np.ones(2, bool),
-        facts=np.array([{"number": 1}, {"number": 2}]),
+        loader=zeros(2),
     )
 
     moved = Trace(steps=steps, loads=loads).moved(later)
