@@ -17,13 +17,15 @@ Only the first is needed. Times are of the wall clock; no threads are named.
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import re
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -37,6 +39,8 @@ from strobe.model.interning import Interner
 from strobe.model.tables import CATEGORIES
 from strobe.model.trace import Trace
 from strobe.store import files
+from strobe.store.places import scratch_folder
+from strobe.store.spill import Spill
 
 NAME = "mindspore"
 TIMES, DETAILS, INPUTS, MEMORY = (
@@ -68,6 +72,7 @@ _NUMBER = re.compile(r"-op\d+$")
 _GRADIENTS = "Gradients/"
 _THREE_NUMBERS = re.compile(r"([0-8]?[0-9]{1,18}(,|$)){3}")
 _DIGITS = 6  # that a duration is written with
+_PIECE, _LINES_AT_ONCE = 1 << 20, 1 << 16
 _NUMBERS = msgspec.json.Decoder(list[int | float])
 
 
@@ -127,40 +132,65 @@ def read(path: Path) -> Trace:
     return to_trace(events, blocks=blocks, threads=threads, notes=trace.notes)
 
 
-def _lines(path: Path, pattern: str) -> Iterator[tuple[Path, list[str]]]:
-    """Yield each file of the kind, of which there is one, with its lines."""
-    for folder in (path, path / "FRAMEWORK"):
-        for file in files.list_folder(folder, pattern):
-            yield file, files.read_text(file, errors="replace").splitlines()
+def _files(path: Path, pattern: str) -> list[Path]:
+    """Return the files of the kind, of which there is one."""
+    folders = (path, path / "FRAMEWORK")
+    return [file for folder in folders for file in files.list_folder(folder, pattern)]
+
+
+def _lines(file: Path) -> Iterator[str]:
+    """Yield the lines of a file, which may be larger than memory."""
+    with files.open_regular(file) as content:
+        for line in content:
+            yield line.decode(errors="replace").rstrip("\r\n")
 
 
 def _read_times(path: Path, trace: _Trace) -> None:
-    starts: list[Int64] = [np.zeros(0, np.int64)]
-    durations: list[Float64] = [np.zeros(0)]
-    for file, lines in _lines(path, TIMES):
+    spill = Spill(scratch_folder())
+    starts, durations = spill.growing(np.int64), spill.growing(np.float64)
+    ran: list[int] = []
+    for file in _files(path, TIMES):
         damaged = 0
-        for line in filter(None, lines):
+        for line in filter(None, _lines(file)):
             name, _, rest = line.rpartition(";HostCpuOps;")
-            times = _times(rest)
-            if not name or times is None:
+            parts = [_times(part) for part in _split(rest)]
+            if not name or None in parts:
                 damaged += 1
                 continue
             trace.full_names.append(name)
-            starts.append(times[0])
-            durations.append(times[1])
+            ran.append(sum(len(part.starts) for part in parts if part))
+            for part in filter(None, parts):
+                starts.extend(part.starts)
+                durations.extend(part.durations)
         if damaged and not trace.full_names:
             raise FormatError(file, "its first line", "not `name;HostCpuOps;start_ns,dur_ms,0 ...`")
         if damaged:
             trace.notes.append(f"{damaged} damaged lines of {file.name} are left out")
-    start_ns = np.concatenate(starts)
-    order = np.argsort(start_ns, kind="stable")
-    trace.start_ns = start_ns[order]
-    trace.dur_ns = np.rint(np.concatenate(durations)[order] * 1e6).astype(np.int64)
-    ran = [len(each) for each in starts[1:]]
+    order = np.argsort(starts.values(), kind="stable")
+    trace.start_ns = starts.values()[order]
+    trace.dur_ns = np.rint(durations.values()[order] * 1e6).astype(np.int64)
     trace.which = np.repeat(np.arange(len(ran), dtype=np.int32), ran)[order]
 
 
-def _times(text: str) -> tuple[Int64, Float64] | None:
+def _split(text: str) -> Iterator[str]:
+    """Yield pieces of a line that may be very long, each with whole runs of its operator."""
+    begin = 0
+    while True:
+        end = text.find(" ", begin + _PIECE) + 1 or len(text)
+        yield text[begin:end]
+        if end == len(text):
+            return
+        begin = end
+
+
+class _Runs(NamedTuple):
+    """When an operator ran, and for how many milliseconds."""
+
+    starts: Int64
+    durations: Float64
+
+
+def _times(text: str) -> _Runs | None:
     """Return the starts and durations of `start_ns,dur_ms,0 ...`; None where it is damaged."""
     try:
         numbers = _NUMBERS.decode(f"[{text.replace(' ', ',').rstrip(',')}]")
@@ -169,15 +199,15 @@ def _times(text: str) -> tuple[Int64, Float64] | None:
     starts, durations = np.array(numbers[::3]), np.array(numbers[1::3], np.float64)
     if not numbers or len(numbers) % 3 or starts.dtype != np.int64 or durations.min() < 0:
         return None
-    return starts, durations
+    return _Runs(starts, durations)
 
 
 def _read_types(path: Path, trace: _Trace) -> list[str]:
     """Return the type of each operator, by its name where the file of types does not have it."""
     type_of: dict[str, str] = {}
-    for file, lines in _lines(path, DETAILS):
+    for file in _files(path, DETAILS):
         # Before Python 3.11, csv refuses a file with a NUL in it.
-        rows = csv.DictReader(line.replace("\0", "?") for line in lines)
+        rows = csv.DictReader(line.replace("\0", "?") for line in _lines(file))
         if not {"op_type", "full_op_name"} <= set(rows.fieldnames or ()):
             trace.notes.append(f"{file.name} cannot be read: types are taken from names")
             continue
@@ -195,17 +225,22 @@ def _last(full_name: str) -> str:
 def _describe(path: Path, trace: _Trace, types: list[str], table: AttributeTable) -> Int32:
     """Add what is known of all rows, and return the number of each row's."""
     inputs, input_of = _read_inputs(path, trace)
-    by_name = _phases(trace.full_names, types)
-    phase_of: Sequence[str | None] = [by_name[each] for each in trace.which.tolist()]
+    numbers = Interner[str]()
+    by_name = [
+        -1 if phase is None else numbers[phase] for phase in _phases(trace.full_names, types)
+    ]
+    phase_of = np.array(by_name, np.int64)[trace.which]
     call_of, described = _read_calls(path, trace, types)
     if described:
-        phase_of = pynative.phases(phase_of, call_of, described)
+        of_kind = np.array([numbers[kind.phase or pynative.BY_ORDER] for kind in described])
+        phase_of = pynative.phases(phase_of, call_of, of_kind)
     graphs = _read_graphs(path, trace)
-    more_keys = (np.array(call_of, np.int64), _codes(phase_of)) if described else ()
+    more_keys = (call_of, phase_of) if described else ()
     first, places = _kinds(trace.which, input_of, *more_keys)
-    numbers = []
+    phases = [*numbers, None]
+    codes = []
     for row in first.tolist():
-        operator, call, phase = trace.which[row], call_of[row], phase_of[row]
+        operator, call, phase = trace.which[row], call_of[row], phases[phase_of[row]]
         name = trace.full_names[operator]
         known = {keys.FULL_NAME: name} | _given(inputs[input_of[row]], graphs.get(name, {}))
         if phase != pynative.BY_ORDER:
@@ -214,14 +249,8 @@ def _describe(path: Path, trace: _Trace, types: list[str], table: AttributeTable
             known |= described[call].attributes()
         if types[operator] in _COLLECTIVES:
             known |= _collective(types[operator], known)
-        numbers.append(table.add(known))
-    return np.array([*numbers, -1], np.int32)[places]
-
-
-def _codes(values: Sequence[str | None]) -> Int64:
-    """Return a number for each value, the same for the same."""
-    numbers = Interner[str | None]()
-    return np.array([numbers[value] for value in values], np.int64)
+        codes.append(table.add(known))
+    return np.array([*codes, -1], np.int32)[places]
 
 
 def _kinds(*columns: Int32 | Int64) -> tuple[Int64, Int64]:
@@ -233,12 +262,9 @@ def _kinds(*columns: Int32 | Int64) -> tuple[Int64, Int64]:
     return first, kind
 
 
-def _read_calls(
-    path: Path, trace: _Trace, types: list[str]
-) -> tuple[list[int], list[pynative.Call]]:
+def _read_calls(path: Path, trace: _Trace, types: list[str]) -> tuple[Int64, list[pynative.Call]]:
     """Return for each row the kind of call that made it, -1 for none, and the kinds."""
-    which = trace.which.tolist()
-    none = [-1] * len(which)
+    none = np.full(len(trace.which), -1, np.int64)
     try:
         calls, kinds = pynative.read(path)
     except FormatError as error:
@@ -246,12 +272,14 @@ def _read_calls(
         return none, []
     if not kinds:
         return none, []
-    found = pynative.match([(trace.full_names[each], types[each]) for each in which], calls, kinds)
-    bare = [row for row, each in enumerate(which) if "/" not in trace.full_names[each]]
-    unknown = sum(found[row] < 0 for row in bare)
+    operators = list(zip(trace.full_names, types, strict=True))
+    found = pynative.match(operators, trace.which, calls, kinds)
+    is_bare = np.array(["/" not in name for name in trace.full_names], bool)[trace.which]
+    unknown = int(np.count_nonzero(found[is_bare] < 0))
     if unknown:
         trace.notes.append(
-            f"inputs of {unknown} of {len(bare)} operators of PyNative mode are unknown"
+            f"inputs of {unknown} of {np.count_nonzero(is_bare)} operators of PyNative mode are "
+            "unknown"
         )
     return found, kinds
 
@@ -263,14 +291,16 @@ def _read_inputs(path: Path, trace: _Trace) -> tuple[list[str], Int64]:
     the last part of a name, which several operators may share: the n-th launch of that part is its
     n-th line.
     """
-    lines = [line for _, each in _lines(path, INPUTS) for line in each if line]
-    line_of = _codes(lines)
+    lines, line_numbers = Interner[str](), array("q")
+    for file in _files(path, INPUTS):
+        line_numbers.extend(lines[line] for line in _lines(file) if line)
+    line_of = np.array(line_numbers, np.int64)
     keys = {key: place for place, key in enumerate(dict.fromkeys(map(_last, trace.full_names)))}
     inputs: list[str] = []
     key_of: list[int] = []
     times = np.bincount(line_of)
     damaged = 0
-    for place, line in enumerate(dict.fromkeys(lines)):
+    for line, place in lines.items():
         parts = line.split(";", 3)
         is_whole = len(parts) == 4
         damaged += 0 if is_whole else int(times[place])
@@ -426,9 +456,13 @@ def _read_memory(path: Path, trace: _Trace, lane: Int64) -> Blocks:
     sessions before.
     """
     tables = [np.zeros((0, 3), np.int64)]
-    for file, lines in _lines(path, MEMORY):
-        table, damaged = _numbers(lines[1:])
-        tables.append(table)
+    for file in _files(path, MEMORY):
+        lines = itertools.islice(_lines(file), 1, None)
+        damaged = 0
+        while some := list(itertools.islice(lines, _LINES_AT_ONCE)):
+            table, left_out = _numbers(some)
+            tables.append(table)
+            damaged += left_out
         if damaged:
             trace.notes.append(f"{damaged} damaged lines of {file.name} are left out")
     rows = np.concatenate(tables)

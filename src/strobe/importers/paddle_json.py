@@ -16,7 +16,6 @@ that strobe wrote (with baseTimeNanoseconds) are exact.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,6 +47,8 @@ from strobe.model.arrays import Bool, Int32, Int64
 from strobe.model.interning import Interner
 from strobe.model.nesting import nest
 from strobe.model.trace import Trace
+from strobe.store.places import scratch_folder
+from strobe.store.spill import GrowingColumn, Spill
 
 NAME = "paddle_json"
 _HEAD = re.compile(rb'"schemaVersion"\s*:\s*"|"span_ind(ex|x)"\s*:')
@@ -151,7 +152,8 @@ class _Reader:
 
     def __init__(self, file: JsonFile) -> None:
         self._file = file
-        self._parts: dict[str, list[_Columns]] = defaultdict(list)
+        self._spill = Spill(scratch_folder())
+        self._columns: dict[str, dict[str, GrowingColumn]] = {}
         self._names, self._values = Interner[str](), Interner[bytes]()
         phases = {"X": _LASTING, "i": _INSTANT}
         self._phase = Meanings(file, lambda text: phases.get(read_string(text), -1))
@@ -178,10 +180,18 @@ class _Reader:
             ("memory", (phase == _INSTANT) & (kind >= _FIRST_OF_MEMORY), self._of_memory),
         ):
             rows = np.flatnonzero(chosen)
-            if len(rows) or not self._parts[sort]:
+            if len(rows) or sort not in self._columns:
                 some = Some(batch, rows)
-                columns = {"kind": kind[rows], **self._of_all(some), **more(some)}
-                self._parts[sort].append(columns)
+                self._add(sort, {"kind": kind[rows], **self._of_all(some), **more(some)})
+
+    def _add(self, sort: str, columns: _Columns) -> None:
+        """Add rows, which have all columns of their sort."""
+        if sort not in self._columns:
+            self._columns[sort] = {
+                name: self._spill.growing(column.dtype) for name, column in columns.items()
+            }
+        for name, column in columns.items():
+            self._columns[sort][name].extend(column)
 
     def _of_all(self, some: Some) -> _Columns:
         file = self._file
@@ -260,8 +270,7 @@ class _Reader:
         )
 
     def _joined(self, sort: str) -> _Columns:
-        parts = self._parts.pop(sort)
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return {name: column.values() for name, column in self._columns.pop(sort).items()}
 
     def _inputs(self, host: _Columns) -> tuple[list[dict[str, Any]], Int32]:
         """Return what operators were given, each pair of shapes and dtypes once, and which."""
@@ -337,7 +346,10 @@ def _host_events(host: _Columns, clock: _Clock, inputs: Int32) -> HostEvents:
 def _device_events(device: _Columns, clock: _Clock, host: HostEvents) -> DeviceEvents:
     start_ns, end_ns, _, _ = clock.times(device)
     calls = np.flatnonzero(host.type == _RUNTIME)
-    row_of = dict(zip(host.correlation[calls].tolist(), calls.tolist(), strict=True))
+    calls = calls[np.argsort(host.correlation[calls], kind="stable")]
+    numbers = np.append(-1, host.correlation[calls])
+    place = np.searchsorted(numbers[1:], device["correlation"], side="right")
+    is_known = numbers[place] == device["correlation"]
     details = (*_INTEGERS, *_FRACTIONS, "static_shared_memory")
     sizes = (f"{name}_{letter}" for name in _SIZES for letter in "xyz")
     return DeviceEvents(
@@ -349,7 +361,7 @@ def _device_events(device: _Columns, clock: _Clock, host: HostEvents) -> DeviceE
         context=device["context"],
         stream=device["tid"],
         correlation=device["correlation"],
-        host=np.array([row_of.get(each, -1) for each in device["correlation"].tolist()], np.int64),
+        host=np.where(is_known, np.append(-1, calls)[place], -1),
         details={name: device[name] for name in (*details, *sizes) if name != "context"},
     )
 

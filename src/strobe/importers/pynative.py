@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,9 @@ from typing import Any
 import numpy as np
 
 from strobe.errors import FormatError
+from strobe.model.arrays import Int32, Int64
 from strobe.model.attributes import DTYPES, GROUP, SHAPES
+from strobe.model.interning import Interner
 from strobe.store import files
 
 KINDS, CALLS = "dispatch_inputs.json", "dispatch_calls.bin"
@@ -58,49 +59,57 @@ def _part(described: Any, which: int) -> Any:
     return described[which]
 
 
-def read(path: Path) -> tuple[list[int], list[Call]]:
+def read(path: Path) -> tuple[Int32, list[Call]]:
     """Return the calls in their order, as places among the kinds of calls; none without files.
 
     Raises FormatError for damaged ones.
     """
     if not os.path.lexists(path / KINDS):
-        return [], []
+        return np.zeros(0, np.int32), []
     try:
         kinds = [Call(*each) for each in json.loads(files.read_text(path / KINDS))]
-        calls: list[int] = np.frombuffer(files.read_bytes(path / CALLS), np.int32).tolist()
+        calls: Int32 = np.frombuffer(files.map_bytes(path / CALLS), np.int32)
     except (OSError, ValueError, TypeError) as error:
         raise FormatError(path / KINDS, "the file", str(error)) from None
-    if calls and not 0 <= min(calls) <= max(calls) < len(kinds):
+    if len(calls) and not 0 <= calls.min() <= calls.max() < len(kinds):
         raise FormatError(path / CALLS, "the file", f"a place beyond {len(kinds)} kinds")
     return calls, kinds
 
 
-def match(rows: list[tuple[str, str]], calls: list[int], kinds: list[Call]) -> list[int]:
+def match(
+    operators: Sequence[tuple[str, str]], which: Int32, calls: Int32, kinds: Sequence[Call]
+) -> Int64:
     """Return the kind of call that made each row, -1 where that is not certain.
 
-    A row is an operator's full name and type. MindSpore runs in the order of the calls. So of
-    operators of which as many ran as were called, the n-th was made by the n-th. What a primitive
-    calls has a scope, what a function calls has none. A call may have a longer name than what it
-    runs: Muls runs a Mul.
+    `operators` are full names and types, `which` is the operator of each row. MindSpore runs in the
+    order of the calls: if an operator ran as often as it was called, its n-th run is that of the
+    n-th call. What a primitive calls has a scope, what a function calls has none. A call may have a
+    longer name than what it runs: Muls runs a Mul.
     """
-    rows_of: dict[tuple[str, bool], list[int]] = defaultdict(list)
-    for row, (full_name, kind) in enumerate(rows):
-        if full_name.count("/") < 2:
-            rows_of[_plain(kind), "/" in full_name].append(row)
-    calls_of: dict[tuple[str, bool], list[int]] = defaultdict(list)
-    for call in calls:
-        calls_of[_plain(kinds[call].name), kinds[call].is_primitive].append(call)
-    found = [-1] * len(rows)
-    types = {kind for _, kind in rows}
-    for key, ran in rows_of.items():
-        called = calls_of.get(key, [])
+    keys, names = Interner[tuple[str, bool]](), Interner[str]()
+    key_of = [
+        keys[_plain(kind), "/" in full_name] if full_name.count("/") < 2 else -1
+        for full_name, kind in operators
+    ]
+    type_of = _table([names[kind] for _, kind in operators])
+    count = len(names)
+    key_of_call = [keys.get((_plain(kind.name), kind.is_primitive), -1) for kind in kinds]
+    name_of_call = _table([names[kind.name] for kind in kinds])
+    row_keys, call_keys = _table(key_of)[which], _table(key_of_call)[calls]
+    found = np.full(len(which), -1, np.int64)
+    for key in range(len(keys)):
+        ran, called = np.flatnonzero(row_keys == key), np.flatnonzero(call_keys == key)
         if len(ran) != len(called):
             continue
-        names = [(rows[row][1], kinds[call].name) for row, call in zip(ran, called, strict=True)]
-        if all(one == other or other not in types for one, other in names):
-            for row, call in zip(ran, called, strict=True):
-                found[row] = call
+        named = name_of_call[calls[called]]
+        # A call has the name of what it ran, or one that nothing has.
+        if ((named == type_of[which[ran]]) | (named >= count)).all():
+            found[ran] = calls[called]
     return found
+
+
+def _table(values: Sequence[int]) -> Int64:
+    return np.array(values, np.int64)
 
 
 def _plain(name: str) -> str:
@@ -108,25 +117,21 @@ def _plain(name: str) -> str:
     return _VARIANT.sub("", name) or name
 
 
-def phases(
-    by_name: Sequence[str | None], call_of: list[int], kinds: list[Call]
-) -> list[str | None]:
-    """Return the phase of each row, as its name or its call tells; None where neither does.
+def phases(by_name: Int64, call_of: Int64, of_kind: Int64) -> Int64:
+    """Return the phase of each row, as its name or its call tells; -1 where neither does.
 
-    What was called by nobody, as parts of the backward are, is between calls: since MindSpore runs
-    in their order, it has the phase of the calls before and after if that is the same.
+    Phases are numbers, -1 for none; `of_kind` has those of the kinds of calls. What was called by
+    nobody, as parts of the backward are, is between calls: since MindSpore runs in their order, it
+    has the phase of the calls before and after if that is the same.
     """
-    called = [kinds[call].phase or BY_ORDER if call >= 0 else None for call in call_of]
-    before, after = _carry(called), _carry(called[::-1])[::-1]
-    found = []
-    for named, own, last, following in zip(by_name, called, before, after, strict=True):
-        between = last if last == following else None
-        known = [phase for phase in (named, own, between) if phase is not None]
-        found.append(known[0] if known else None)
-    return found
+    own = np.append(of_kind, -1)[call_of]
+    before, after = _carry(own), _carry(own[::-1])[::-1]
+    found = np.where(before == after, before, -1)
+    found = np.where(own >= 0, own, found)
+    return np.where(by_name >= 0, by_name, found)
 
 
-def _carry(values: list[str | None]) -> list[str | None]:
-    """Return for each place the last value that is not None."""
-    last: str | None = None
-    return [last := value if value is not None else last for value in values]
+def _carry(values: Int64) -> Int64:
+    """Return for each place the last value that is not negative."""
+    last = np.maximum.accumulate(np.where(values >= 0, np.arange(len(values)), -1))
+    return np.append(values, -1)[last]
