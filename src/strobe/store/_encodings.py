@@ -33,13 +33,19 @@ def encode_levels(valid: Values | None, rows: int) -> bytes:
     return len(runs).to_bytes(4, "little") + runs
 
 
-def encode_series(values: pl.Series) -> tuple[tuple[int, bytes], bytes]:
-    """Return the dictionary (count and bytes) and the indices into it, for strings without null."""
+def encode_series(values: pl.Series) -> tuple[int, bytes, tuple[int, bytes] | None]:
+    """Return encoding, bytes and dictionary of strings, none of them null."""
     if len(values) <= _FEW_ROWS:
         texts = values.cast(pl.String).to_list()
         places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-        return encode_coded(Coded(np.array([places[text] for text in texts]), list(places)))
-    return encode_coded(Coded.of(values))
+        coded = Coded(np.array([places[text] for text in texts]), list(places))
+    elif values.dtype == pl.String and _texts_mostly_differ(values):
+        lengths = values.str.len_bytes().to_numpy().astype(np.int32)
+        return DELTA_LENGTH, _encode_delta(lengths) + values.str.join("").item().encode(), None
+    else:
+        coded = Coded.of(values)
+    dictionary, indices = encode_coded(coded)
+    return DICTIONARY, indices, dictionary
 
 
 def encode_texts(values: Coded) -> tuple[int, bytes, tuple[int, bytes] | None]:
@@ -57,6 +63,11 @@ def encode_texts(values: Coded) -> tuple[int, bytes, tuple[int, bytes] | None]:
 def _mostly_differ(codes: Values) -> bool:
     sample = _sample(codes)
     return len(np.unique(sample)) > len(sample) // 2
+
+
+def _texts_mostly_differ(values: pl.Series) -> bool:
+    sample = values.gather(_sample(np.arange(len(values))))
+    return sample.n_unique() > len(sample) // 2
 
 
 def encode_coded(values: Coded) -> tuple[tuple[int, bytes], bytes]:

@@ -21,7 +21,6 @@ import polars as pl
 from strobe.errors import StateError, UsageError
 from strobe.model.coded import Coded
 from strobe.store._encodings import (
-    DICTIONARY,
     PLAIN,
     RLE,
     Values,
@@ -209,8 +208,7 @@ def _encode_column(name: str, kind: ColumnType, column: Column, rows: int) -> _C
     elif isinstance(values, Coded):
         encoding, encoded, dictionary = encode_texts(values)
     elif isinstance(values, pl.Series):
-        dictionary, encoded = encode_series(values)
-        encoding = DICTIONARY
+        encoding, encoded, dictionary = encode_series(values)
     elif kind == "bool":
         encoding, encoded = PLAIN, np.packbits(values, bitorder="little").tobytes()
     else:
