@@ -140,6 +140,7 @@ def command(verb: str, *arguments: str) -> list[str]:
 def take_orders() -> Iterator[Order]:
     """Yield what waits to be finalized until nothing does; nothing if another finalizer runs."""
     _raise_limits()
+    _spare_the_program()
     runtime = places.runtime_directory()
     waiting = runtime / _WAITING
     # Whoever adds to the list while we hold the lock starts no finalizer, so we look again after.
@@ -165,6 +166,12 @@ def _raise_limits() -> None:
         hard = resource.getrlimit(limit)[1]
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(limit, (hard, hard))
+
+
+def _spare_the_program() -> None:
+    """If memory runs out, have the system end this process rather than the program it serves."""
+    with contextlib.suppress(OSError):  # only Linux has this, and a container may forbid it
+        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def _listed(waiting: Path) -> list[Path]:
