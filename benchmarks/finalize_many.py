@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time, memory and disk space that tables take, made in a new process from a log of many events.
+"""Time, memory and disk space that tables take, made in a new process from a long log or file.
 
-    finalize_many.py KIND COUNT      prints JSON; KIND is one of PROGRAMS
+    finalize_many.py KIND COUNT      prints JSON; KIND is one of PROGRAMS or of FILES
 
 Memory is the most that was anonymous: pages of files are the system's to take back.
 """
 
 import argparse
+import gzip
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -18,8 +20,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import strobe
+from strobe.exporters import find_exporter
 
 PERIOD_S = 0.005
+SAMPLES = Path(__file__).resolve().parent.parent / "samples"
 
 
 def plain(count: int) -> None:
@@ -33,6 +37,13 @@ def plain(count: int) -> None:
 def attributes(count: int) -> None:
     for number in range(count):
         with strobe.span("span", number=number):
+            pass
+
+
+def long_texts(count: int) -> None:
+    """Texts that are too long for records: each is a definition of its own."""
+    for number in range(count):
+        with strobe.span("span", prompt=f"{number:0100}"):
             pass
 
 
@@ -68,6 +79,7 @@ def torch_steps(count: int) -> None:
 PROGRAMS: dict[str, Callable[[int], None]] = {
     "plain spans": plain,
     "spans with an int that differs": attributes,
+    "spans with a long text that differs": long_texts,
     "spans inside an open one": inside_one,
     "Python calls": calls,
     "torch records": torch_steps,
@@ -78,7 +90,43 @@ OPTIONS = {
 }
 
 
+def write_kineto(count: int, folder: Path) -> None:
+    """Write the trace of a small program over and over again, each time later."""
+    content = json.loads(gzip.decompress((SAMPLES / "kineto/2.13.0/trace.json.gz").read_bytes()))
+    events = content.pop("traceEvents")
+    timed = [event for event in events if event["ph"] == "X"]
+    starts, ends = [e["ts"] for e in timed], [e["ts"] + e["dur"] for e in timed]
+    lasts = max(ends) - min(starts)
+    form = ",\n".join(json.dumps({**e, "ts": 0}).replace("%", "%%") for e in timed)
+    form = form.replace('"ts": 0', '"ts": %.3f')
+    with (folder / "trace.json").open("w") as file:
+        file.write(json.dumps(content)[:-1] + ', "traceEvents": [')
+        for number in range(count // len(timed)):
+            file.write("," * bool(number) + form % tuple(ts + number * lasts for ts in starts))
+        file.write("]}")
+
+
+def write_paddle(count: int, folder: Path, form: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="strobe-bench-") as recorded:
+        record("plain spans", count, recorded)
+        ending = "pb" if form == "paddle_pb" else "json"
+        exporter = find_exporter(form)
+        exporter.write(
+            strobe.open(recorded), folder / f"trace.{ending}", lambda _stage, _share: None
+        )
+
+
+FILES: dict[str, Callable[[int, Path], None]] = {
+    "events of PyTorch's JSON": write_kineto,
+    "events of Paddle's JSON": lambda count, folder: write_paddle(count, folder, "paddle"),
+    "events of Paddle's protobuf": lambda count, folder: write_paddle(count, folder, "paddle_pb"),
+}
+
+
 def record(kind: str, count: int, folder: str) -> None:
+    if kind in FILES:
+        FILES[kind](count, Path(folder))
+        return
     profiler = strobe.Profiler(
         output=folder, max_bytes=1 << 40, max_seconds=1e6, **OPTIONS.get(kind, {})
     )
@@ -97,9 +145,11 @@ def finalize(folder: str) -> dict[str, float]:
             most["disk"] = max(most["disk"], shutil.disk_usage(folder).used - before)
             time.sleep(PERIOD_S)
 
+    files = [path for path in Path(folder).iterdir() if path.is_file()]
+    os.environ["XDG_CACHE_HOME"] = folder
     threading.Thread(target=watch, daemon=True).start()
     began = time.perf_counter()
-    recording = strobe.open(folder)
+    recording = strobe.open(files[0] if files else folder)
     events = recording.completeness()["collected"].sum()
     return {
         "events": events,
@@ -118,7 +168,7 @@ def anonymous_bytes() -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("kind", choices=PROGRAMS)
+    parser.add_argument("kind", choices=[*PROGRAMS, *FILES])
     parser.add_argument("count", type=int)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     parser.add_argument("--record", action="store_true", help=argparse.SUPPRESS)

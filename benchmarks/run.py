@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from finalize_many import PROGRAMS
+from finalize_many import FILES, PROGRAMS
 from rows import Json, Row, rows
 
 HERE = Path(__file__).resolve().parent
@@ -33,7 +33,7 @@ MANY = "1000000"
 FINALIZED, MOST_FINALIZED = "10000000", "100000000"
 
 
-KINDS = [kind for kind in PROGRAMS if kind != "torch records"]
+KINDS = [*(kind for kind in PROGRAMS if kind != "torch records"), *FILES]
 
 
 def part(script: str, *arguments: str, python: str = sys.executable) -> Json:
