@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from strobe.analysis.breakdown import Nested, phase_breakdown, split_parents
+from strobe.analysis.breakdown import SCHEMA, Nested, phase_breakdown, split_parents
 from strobe.analysis.functions import is_known, read_other_spans
 from strobe.model import nesting
 from strobe.model.arrays import Int32, Int64
@@ -67,6 +67,8 @@ def step_breakdown(tables: Tables) -> pl.DataFrame:
     """
     columns = ("name", "lane", "start_ns", "dur_ns")
     steps = tables.steps().collect()
+    if steps.is_empty():
+        return pl.DataFrame(schema=SCHEMA)
     laid = steps.filter(~pl.col("unfinished"), pl.col("lane").is_not_null())
     if laid.is_empty() or not is_known(tables, "phase"):
         return break_down_steps(read_other_spans(tables, *columns, "parent"), steps)

@@ -161,16 +161,19 @@ def replacing(path: Path) -> Iterator[Path]:
         undo.pop_all()
 
 
-_random = bytearray()
+_AT_ONCE, _MOST_RANDOM = 64, 16
+_random: list[bytes] = []
 
 
 def random_bytes(count: int) -> bytes:
-    """Return bytes of os.urandom, which many calls share: it lets go of the GIL (see Calls)."""
-    if len(_random) < count:
-        _random[:] = os.urandom(1024)
-    taken = bytes(_random[-count:])
-    del _random[-count:]
-    return taken
+    """Return up to 16 bytes of os.urandom, which many calls share: it lets go of the GIL."""
+    while True:
+        try:
+            return _random.pop()[:count]  # no two threads get the same
+        except IndexError:
+            drawn = os.urandom(_AT_ONCE * _MOST_RANDOM)
+            size = _MOST_RANDOM
+            _random.extend(drawn[at : at + size] for at in range(0, len(drawn), size))
 
 
 if hasattr(os, "register_at_fork"):
