@@ -617,3 +617,5 @@ def test_each_source_of_a_program_counts_its_own_rows(program: Program) -> None:
     assert found["jax"]["collected"] == of_jax + (~counters).sum() > 0
     assert found["host"]["collected"] == counters.sum() > 0
     assert found["jax"]["once_ns"] > 0
+    assert found["jax"]["own_ns"] > 0
+    assert "own time is estimated" in found["jax"]["note"]

@@ -437,8 +437,10 @@ except (RuntimeError, ValueError, IndexError) as error:
     assert set(batches["loader"]) == {"Dataset(BatchDataset)"}
     waits = spans[batches["span"].to_list()]
     assert (waits["dur_ns"] >= batches["wait_ns"]).all()
-    notes = dict(recording.completeness().select("source", "note").iter_rows())
-    assert "record_shapes" not in notes
+    completeness = {row["source"]: row for row in recording.completeness().to_dicts()}
+    assert "record_shapes" not in completeness
+    assert completeness["mindspore"]["own_ns"] > 0
+    assert "own time is estimated" in completeness["mindspore"]["note"]
     found = operators(mindspore)
     told = [json.loads(text or "{}") for text in found["attributes"]]
     products = [

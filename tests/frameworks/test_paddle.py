@@ -69,9 +69,9 @@ def record(work: Callable[[], Any], folder: Path, **options: Any) -> strobe.Reco
     return recording
 
 
-def repeated(step: models.Step) -> Callable[[], None]:
+def repeated(step: models.Step, times: int = STEPS) -> Callable[[], None]:
     def work() -> None:
-        for _ in range(STEPS):
+        for _ in range(times):
             step()
 
     return work
@@ -191,6 +191,20 @@ class Kept:
     def stop(self) -> Any:
         self._results.append(self._native.stop())
         return self._results[-1]
+
+
+def test_own_time_grows_with_the_events_of_paddle(tmp_path: Path) -> None:
+    step = models.training()
+
+    short, long = (
+        record(repeated(step, times), tmp_path / str(times)).completeness().to_dicts()
+        for times in (10, 40)
+    )
+
+    rows = [next(row for row in each if row["source"] == "paddle") for each in (short, long)]
+    events = rows[1]["collected"] / rows[0]["collected"]
+    assert rows[1]["own_ns"] / rows[0]["own_ns"] == pytest.approx(events, rel=0.5)
+    assert all("own time is estimated" in row["note"] for row in rows)
 
 
 @pytest.mark.parametrize("make", [models.training, models.inference])

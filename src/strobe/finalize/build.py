@@ -38,6 +38,7 @@ from strobe.store.spill import Spill
 
 _FACTS_OF_SOURCES = ("version", "devices", "memory")
 """Facts reported by sources that become metadata of the recording."""
+_ESTIMATED = "its own time is estimated from the number of events"
 
 
 def build(
@@ -303,19 +304,21 @@ def _framework_source(
 
     `lost`: records of any source that are missing from the rings.
     """
-    hook_ns = manifest.costs_ns.get("hook", 0.0)
+    hook_ns, span_ns = manifest.costs_ns.get("hook", 0.0), manifest.costs_ns.get("user", 0.0)
     hooks = {kind: cost_ns + hook_ns for kind, cost_ns in manifest.costs_ns.items()}
+    in_spans = recorded.get("costs_in_spans") or {}
+    estimated = {kind: count * span_ns for kind, count in in_spans.items()}
     return Source(
         name=name,
         source_class=recorded["source_class"],
         rows="own" if name in SOURCES else None,
         dropped=0 if lost == 0 and recorded["source_class"] == "A" else None,
         own_ns=recorded.get("own_ns"),
-        costs_ns={**hooks, "attributes": 0.0, **(recorded.get("costs_ns") or {})},
+        costs_ns={**hooks, "attributes": 0.0, **(recorded.get("costs_ns") or {}), **estimated},
         once_ns=recorded.get("once_ns"),
         drain_ns=recorded["facts"].get("own_cpu_ns"),
         clock_residual_ns=read.residual_ns,
-        notes=[_way(recorded), *read.notes],
+        notes=[_way(recorded), *read.notes, *([_ESTIMATED] if in_spans else [])],
         skipped=read.skipped,
     )
 

@@ -53,6 +53,15 @@ def _measure() -> dict[str, float]:
     return {**costs, HOOK: least_ns(_call_hook)}
 
 
+def in_spans(event: float, **kinds: float) -> dict[str, float]:
+    """Return what rows of a framework's own profiler cost, in spans: see Report.costs_in_spans.
+
+    `event` is for spans of any category. What runs on a device takes nobody's time: its launch has
+    a row of its own.
+    """
+    return {**dict.fromkeys(CATEGORIES, event), "kernel": 0.0, "copy": 0.0, **kinds}
+
+
 def least_ns(call: Callable[[], object]) -> float:
     """Return the nanoseconds that a call takes: the least mean of some batches."""
     spent_ns = []

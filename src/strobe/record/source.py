@@ -90,6 +90,9 @@ class Report:
     it took."""
     costs_ns: dict[str, float] = field(default_factory=dict)
     """What recording one row took there, by kind: see strobe.model.trace.Source."""
+    costs_in_spans: dict[str, float] = field(default_factory=dict)
+    """The same for rows that a framework's own profiler recorded, which nobody can time: as many
+    times the cost of a span as in our benchmarks, which compare the sums with what they measure."""
     once_ns: int = 0
     """What starting and stopping took there; sources.active fills it in."""
 

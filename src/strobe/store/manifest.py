@@ -28,6 +28,7 @@ _REPORT_TIMES = {
     "own_ns": int | None,
     "once_ns": int | None,
     "costs_ns": dict[str, float] | None,
+    "costs_in_spans": dict[str, float] | None,
 }
 IMPORTED = "none"
 """The recorder of what another tool's file was made into."""

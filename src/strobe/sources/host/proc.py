@@ -21,6 +21,7 @@ class Files:
 
     def __init__(self) -> None:
         self._open: dict[str, int] = {}
+        self._was_read: dict[str, bool] = {}
 
     def read(self, path: str) -> str | None:
         """Return the text, None where it cannot be read."""
@@ -28,10 +29,19 @@ class Files:
             file = self._open.get(path)
             if file is None:
                 file = self._open[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            return os.pread(file, 1 << 18, 0).decode("ascii", "replace")
+            text = os.pread(file, 1 << 18, 0).decode("ascii", "replace")
         except OSError:
             self.forget(path)
+            self._was_read[path] = False
             return None
+        self._was_read[path] = True
+        return text
+
+    def can_read(self, path: str) -> bool:
+        """Say whether a file could be read the last time; to make its content may take long."""
+        if path not in self._was_read:
+            self.read(path)
+        return self._was_read[path]
 
     def forget(self, path: str) -> None:
         """Close a file that will not be read again."""

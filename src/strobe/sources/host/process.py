@@ -56,7 +56,7 @@ class Host:
         if hardware:
             files |= {"disk I/O of the process": "/proc/self/io"}
             files |= {"disk I/O of the system": "/proc/diskstats", "network": "/proc/net/dev"}
-        found = [name for name, path in files.items() if self._files.read(path) is None]
+        found = [name for name, path in files.items() if not self._files.can_read(path)]
         if hardware and "cpu" not in self._cgroup:
             found.append("throttling by a cgroup")
         if hardware and not self._throttles:

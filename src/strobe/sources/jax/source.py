@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from strobe.record.costs import in_spans
 from strobe.record.messages import show
 from strobe.record.source import Report, Wants, announce_held, announce_trace
 from strobe.sources import active
@@ -111,6 +112,8 @@ class JaxSource:
             reason=_REASON,
             missing=missing,
             facts={"version": version("jax"), "devices": _devices(), "memory": memory},
+            own_ns=0,
+            costs_in_spans=in_spans(3.5),
         )
 
     def _start(self, log: Path) -> None:

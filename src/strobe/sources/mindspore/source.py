@@ -29,6 +29,8 @@ _NO_SINK = "dataset_sink_mode was asked for, which MindSpore ignores on a CPU: s
 _NO_LAYERS = "in PyNative mode MindSpore tells no layers"
 _NO_DEVICE = "MindSpore runs on the CPU here"
 _NO_THREADS = "MindSpore does not tell the threads of operators"
+_SPANS_PER_OPERATOR = 95.0
+"""What its profiler costs: see strobe.record.source.Report."""
 
 
 class MindSporeSource:
@@ -128,6 +130,8 @@ class MindSporeSource:
             reason="; ".join([_reason(path), *self._problems]),
             missing=self._missing | _untold(),
             facts=_describe(),
+            own_ns=0,
+            costs_in_spans={"operator": _SPANS_PER_OPERATOR},
         )
 
     def _resume(self, wants: Wants, log: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from strobe.errors import CaptureError, StateError, UsageError
 from strobe.record import recorder
+from strobe.record.costs import in_spans
 from strobe.record.messages import show
 from strobe.record.source import Report, Wants, announce_held, announce_trace
 from strobe.sources import active, building, held
@@ -104,6 +105,7 @@ class PaddleSource:
     def close(self, log: Path, remaining: Wants | None) -> Report:
         """Stop, and go on for the windows that are still open."""
         with self._lock:
+            shapes = self._wants is not None and self._wants.shapes
             self._pause(log)
             recorded, limits, missing = self._recorded, self._limits, dict(self._missing)
             if remaining is not None:
@@ -114,6 +116,8 @@ class PaddleSource:
             reason="; ".join([_DRIVEN, *limits] if recorded else limits),
             missing=missing,
             facts={"version": import_module("paddle").__version__, **communication.describe()},
+            own_ns=0,
+            costs_in_spans=in_spans(4.0, memory=5.0, attributes=7.0 * shapes) if recorded else {},
         )
 
     def _resume(self, wants: Wants, log: Path) -> None:

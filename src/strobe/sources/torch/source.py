@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 from strobe.errors import CaptureError, UsageError
 from strobe.record import recorder
 from strobe.record.clocks import counter_problem
+from strobe.record.costs import in_spans
 from strobe.record.messages import show
 from strobe.record.source import Report, Wants, announce_trace
 from strobe.sources import active, building, held
@@ -122,14 +123,17 @@ class TorchSource:
             self._resume(remaining)
         elif self._path == "callback":
             recorder.core.owners_forget()
+        by_kineto = self._path == "kineto"
+        shapes = wants is not None and wants.shapes
         return Report(
             source_class="A" if self._path == "callback" else "B",
             path=self._path or "none",
             reason=self._reason,
             missing=dict(self._missing),
             facts=_describe(),
-            own_ns=None if costs_ns is None else 0,
+            own_ns=0 if by_kineto or costs_ns is not None else None,
             costs_ns=costs_ns or {},
+            costs_in_spans=in_spans(4.5, attributes=2.5 * shapes) if by_kineto else {},
         )
 
     def _resume(self, wants: Wants) -> None:
